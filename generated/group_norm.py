@@ -32,10 +32,10 @@ def _group_norm_forward(input, weight, bias, num_groups, eps):
     split_bias = (
         None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
     )
-    output, mean, rstd = rt.native_group_norm(
-        split_input, split_weight, split_bias, eps
-    )
-    output = rt.no_view(output.flatten(1, 2).to(dtype))
+    normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
+    output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
+    mean = normed[1]
+    rstd = normed[2]
     return output, mean, rstd
 
 
@@ -95,15 +95,15 @@ class _GroupNorm(Function):
             )
             split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
             split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
-            grad_input, grad_weight, grad_bias = rt.native_group_norm_backward(
+            grads = rt.native_group_norm_backward(
                 split_G, split_input, mean, rstd, split_weight, ctx.needs_input_grad[:3]
             )
             if ctx.needs_input_grad[0]:
-                grad_input = rt.flatten(grad_input, 1, 2)
+                grad_input = rt.flatten(grads[0], 1, 2)
             if ctx.needs_input_grad[1]:
-                grad_weight = rt.flatten(grad_weight, 0, 1)
+                grad_weight = rt.flatten(grads[1], 0, 1)
             if ctx.needs_input_grad[2]:
-                grad_bias = rt.flatten(grad_bias, 0, 1)
+                grad_bias = rt.flatten(grads[2], 0, 1)
             return grad_input, grad_weight, grad_bias, None, None
         q_axes = tuple(range(2 - input.dim(), 0))
         input_shape = input.shape

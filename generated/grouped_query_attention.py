@@ -48,8 +48,9 @@ def _grouped_query_attention_forward(query, key, value):
             value.shape[-1],
         ),
     )
-    output, kept = rt.attention(split_query, spread_key, spread_value, scale, None)
-    output = rt.no_view(output.flatten(-4, -3))
+    attended = rt.attention(split_query, spread_key, spread_value, scale, None)
+    output = rt.no_view(attended[0].flatten(-4, -3))
+    kept = attended[1]
     return output, kept
 
 
@@ -127,7 +128,7 @@ class _GroupedQueryAttention(Function):
                     value.shape[-1],
                 ),
             )
-            grad_query, grad_key, grad_value = rt.attention_backward(
+            grads = rt.attention_backward(
                 split_G,
                 split_query,
                 spread_key,
@@ -138,11 +139,11 @@ class _GroupedQueryAttention(Function):
                 None,
             )
             if ctx.needs_input_grad[0]:
-                grad_query = rt.flatten(grad_query, -4, -3)
+                grad_query = rt.flatten(grads[0], -4, -3)
             if ctx.needs_input_grad[1]:
-                grad_key = grad_key.sum(-3)
+                grad_key = grads[1].sum(-3)
             if ctx.needs_input_grad[2]:
-                grad_value = grad_value.sum(-3)
+                grad_value = grads[2].sum(-3)
             return grad_query, grad_key, grad_value
         query, key, value, G = rt.cast(low, query, key, value, G)
         flat_query = rt.flatten(

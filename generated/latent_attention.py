@@ -2,7 +2,7 @@
 
     K[b,h,j,d] = Σₗ Wk[h,d,l]·latent[b,j,l]
     V[b,h,j,e] = Σₗ Wv[h,e,l]·latent[b,j,l]
-    S[b,h,i,j] = (Σ[d] query[b,h,i,d]·K[b,h,j,d] + Σᵣ query_turned[b,h,i,r]·key_turned[b,j,r])/√(size(d) + size(r))
+    S[b,h,i,j] = scale·(Σ[d] query[b,h,i,d]·K[b,h,j,d] + Σᵣ query_turned[b,h,i,r]·key_turned[b,j,r])
     P[b,h,i,j] = softmax[j | j ≤ i](S[b,h,i,j])
     output[b,h,i,e] = Σⱼ P[b,h,i,j]·V[b,h,j,e]
 
@@ -11,11 +11,11 @@ Gradients, where G is the cotangent of output:
     grad_P[b,h,i,j] = Σₑ G[b,h,i,e]·V[b,h,j,e]
     grad_S[b,h,i,j] = P[b,h,i,j]·(grad_P[b,h,i,j] − Σⱼ′ grad_P[b,h,i,j′]·P[b,h,i,j′])
     grad_V[b,h,j,e] = Σᵢ G[b,h,i,e]·P[b,h,i,j]
-    grad_K[b,h,j,d] = 1/√(size(d) + size(r))·Σᵢ grad_S[b,h,i,j]·query[b,h,i,d]
-    grad_query[b,h,i,d] = 1/√(size(d) + size(r))·Σⱼ grad_S[b,h,i,j]·K[b,h,j,d]
-    grad_query_turned[b,h,i,r] = 1/√(size(d) + size(r))·Σⱼ grad_S[b,h,i,j]·key_turned[b,j,r]
+    grad_K[b,h,j,d] = scale·Σᵢ grad_S[b,h,i,j]·query[b,h,i,d]
+    grad_query[b,h,i,d] = scale·Σⱼ grad_S[b,h,i,j]·K[b,h,j,d]
+    grad_query_turned[b,h,i,r] = scale·Σⱼ grad_S[b,h,i,j]·key_turned[b,j,r]
     grad_latent[b,j,l] = Σ[h,d] grad_K[b,h,j,d]·Wk[h,d,l] + Σₕₑ grad_V[b,h,j,e]·Wv[h,e,l]
-    grad_key_turned[b,j,r] = 1/√(size(d) + size(r))·Σₕᵢ grad_S[b,h,i,j]·query_turned[b,h,i,r]
+    grad_key_turned[b,j,r] = scale·Σₕᵢ grad_S[b,h,i,j]·query_turned[b,h,i,r]
     grad_Wk[h,d,l] = Σ[b,j] grad_K[b,h,j,d]·latent[b,j,l]
     grad_Wv[h,e,l] = Σ[b,j] grad_V[b,h,j,e]·latent[b,j,l]
 
@@ -23,15 +23,13 @@ Fused kernels of torch: softmax backward.
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-def _latent_attention_forward(query, query_turned, latent, key_turned, Wk, Wv):
+def _latent_attention_forward(query, query_turned, latent, key_turned, Wk, Wv, scale):
     reuse = rt.reuse(query, query_turned, latent, key_turned, Wk, Wv)
     low = rt.autocast_product(query, query_turned, latent, key_turned, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
@@ -40,11 +38,10 @@ def _latent_attention_forward(query, query_turned, latent, key_turned, Wk, Wv):
     V = rt.no_view(torch.einsum("bjl,hel->bhje", latent, Wv))  # V[b,h,j,e]
     K = rt.no_view(torch.einsum("bjl,hdl->bhjd", latent, Wk))  # K[b,h,j,d]
     query_turned_key_turned = query_turned.flatten(1, 2) @ key_turned.mT
-    sqrt_query_size = rt.ieee_call(math.sqrt, query.shape[3] + query_turned.shape[3])
     split_query_turned = query_turned_key_turned.unflatten(
         1, (query.shape[1], query.shape[2])
     )
-    S = reuse.div(reuse.add(query @ K.mT, split_query_turned).to(wide), sqrt_query_size)
+    S = reuse.mul(reuse.add(query @ K.mT, split_query_turned).to(wide), scale)
     latent_below = rt.positions(latent.shape[1], query) <= rt.positions(
         query.shape[2], query
     ).unsqueeze(1)
@@ -60,7 +57,7 @@ class _LatentAttention(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        query, query_turned, latent, key_turned, Wk, Wv = inputs
+        query, query_turned, latent, key_turned, Wk, Wv, ctx.scale = inputs
         _, V, K, P = result
         ctx.mark_non_differentiable(V, K, P)
         ctx.set_materialize_grads(False)
@@ -81,8 +78,9 @@ class _LatentAttention(Function):
     @rt.without_autocast
     def backward(ctx, G, _grad_V, _grad_K, _grad_P):
         if G is None:
-            return (None,) * 6
+            return (None,) * 7
         query, query_turned, latent, key_turned, Wk, Wv, V, K, P = ctx.saved_tensors
+        scale = ctx.scale
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
@@ -108,16 +106,13 @@ class _LatentAttention(Function):
             query, query_turned, latent, key_turned, Wk, Wv, G = given
             K = torch.einsum("bjl,hdl->bhjd", latent, Wk)  # K[b,h,j,d]
             flat_query_turned = rt.flatten(query_turned, 1, 2)
-            sqrt_query_size = rt.ieee_call(
-                math.sqrt, query.shape[3] + query_turned.shape[3]
-            )
             query_turned_key_turned = flat_query_turned @ key_turned.mT
-            S = (
+            S = scale * (
                 query @ K.mT
                 + rt.unflatten(
                     query_turned_key_turned, 1, (query.shape[1], query.shape[2])
                 )
-            ).to(wide) / sqrt_query_size
+            ).to(wide)
             positions_of_query = rt.positions(query.shape[2], G)
             latent_below = rt.positions(
                 latent.shape[1], G
@@ -133,55 +128,41 @@ class _LatentAttention(Function):
         if needs_flat_grad_S:
             flat_grad_S = rt.flatten(grad_S, 1, 2)
         if needs_low_grad_K:
-            grad_K = reuse.div(
-                (grad_S.mT.to(low) @ query).to(wide),
-                rt.ieee_call(math.sqrt, query.shape[3] + query_turned.shape[3]),
-            )
+            grad_K = reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale)
             low_grad_K = grad_K.to(low)
         if needs_grad_V:
             grad_V = P.mT.to(low) @ G  # grad_V[b,h,j,e]
         if needs[0]:
-            grad_query = reuse.div(
-                (grad_S.to(low) @ K).to(wide),
-                rt.ieee_call(math.sqrt, query.shape[3] + query_turned.shape[3]),
-            )
+            grad_query = reuse.mul((grad_S.to(low) @ K).to(wide), scale)
         if needs[1]:
             if first_order:
-                sqrt_query_size = rt.ieee_call(
-                    math.sqrt, query.shape[3] + query_turned.shape[3]
-                )
                 flat_grad_S_key_turned = flat_grad_S.to(low) @ key_turned
                 grad_query_turned = (
                     rt.unflatten(
                         flat_grad_S_key_turned, 1, (query.shape[1], query.shape[2])
                     )
                     .to(wide)
-                    .div_(sqrt_query_size)
+                    .mul_(scale)
                 )
             else:
-                grad_query_turned = rt.unflatten(
+                grad_query_turned = scale * rt.unflatten(
                     flat_grad_S.to(low) @ key_turned,
                     1,
                     (query.shape[1], query.shape[2]),
-                ).to(wide) / rt.ieee_call(
-                    math.sqrt, query.shape[3] + query_turned.shape[3]
-                )
+                ).to(wide)
         if needs[2]:
             grad_latent = torch.einsum("bhjd,hdl->bjl", low_grad_K, Wk) + torch.einsum(
                 "bhje,hel->bjl", grad_V, Wv
             )
         if needs[3]:
             if first_order:
-                grad_key_turned = (
+                grad_key_turned = scale * (
                     flat_grad_S.mT.to(low) @ rt.flatten(query_turned, 1, 2)
-                ).to(wide) / rt.ieee_call(
-                    math.sqrt, query.shape[3] + query_turned.shape[3]
-                )
+                ).to(wide)
             else:
-                flat_grad_S_query_turned = (
+                grad_key_turned = scale * (
                     flat_grad_S.mT.to(low) @ flat_query_turned
                 ).to(wide)
-                grad_key_turned = flat_grad_S_query_turned / sqrt_query_size
         if needs[4]:
             grad_Wk = torch.einsum("bhjd,bjl->hdl", low_grad_K, latent)
         if needs[5]:
@@ -193,6 +174,7 @@ class _LatentAttention(Function):
             grad_key_turned,
             grad_Wk,
             grad_Wv,
+            None,
         )
 
 
@@ -203,12 +185,16 @@ def latent_attention(
     key_turned: torch.Tensor,
     Wk: torch.Tensor,
     Wv: torch.Tensor,
+    *,
+    scale: float,
 ) -> torch.Tensor:
     """Returns output[b,h,i,e] of query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l],
     key_turned[b,j,r], Wk[h,d,l] and Wv[h,e,l].
 
     A TypeError or ValueError names the argument that does not fit.
     """
+    if type(scale) is not float:
+        scale = rt.number(scale, "latent_attention: scale")
     if (
         not rt.floating(query, query_turned, latent, key_turned, Wk, Wv)
         or query.dim() != 4
@@ -241,8 +227,10 @@ def latent_attention(
         query, query_turned, latent, key_turned, Wk, Wv = given
     if not torch.is_grad_enabled() or rt.forward_mode():
         result = _latent_attention_forward(
-            query, query_turned, latent, key_turned, Wk, Wv
+            query, query_turned, latent, key_turned, Wk, Wv, scale
         )
         return result[0]
-    result = rt.apply(_LatentAttention, query, query_turned, latent, key_turned, Wk, Wv)
+    result = rt.apply(
+        _LatentAttention, query, query_turned, latent, key_turned, Wk, Wv, scale
+    )
     return result[0]

@@ -62,11 +62,10 @@ def _multi_head_attention_forward(
         "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
-    context, kept = rt.attention(
-        Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None
-    )
-    context = rt.no_view(context.transpose(1, 2).flatten(2, 3))  # context[n,i,(h d)]
+    attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
+    context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
     output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
+    kept = attended[1]
     return output, kept, Q, K, V, context
 
 

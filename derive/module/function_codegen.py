@@ -420,11 +420,12 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
-    bodies = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
+    made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
+    bodies = [tuple((x.line, x.needs) for x in body) for body in made]
     first, later = (
         _BackwardBody(op, program, body, precision)
         for body, precision in zip(
-            _read_from_ctx(op, program, *([(x.line, x.needs) for x in body] for body in bodies)),
+            _read_from_ctx(op, program, *bodies),
             (program.first_order_precision, program.backward_precision),
             strict=True,
         )

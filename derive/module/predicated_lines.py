@@ -13,12 +13,12 @@ from derive.program.merged_bodies import Body, Segment
 from derive.program.torch_ir import (
     Code,
     FunctionCall,
+    MethodCall,
     Name,
     Subscript,
     literal,
     names_in,
     replaced,
-    subexpressions,
 )
 from derive.program.torch_ops import torch_op
 
@@ -79,11 +79,18 @@ def unpacked(body: Body, beside: Body = ()) -> Body:
 
 def _unpacked(body: Body, beside: Body, call: Line, count: int) -> Body:
     parts: list[Code] = [Subscript(Name(call.name), (literal(n),)) for n in range(count)]
-    readers = [[x for x, _ in body if part in subexpressions(x.code)] for part in parts]
-    names = [name for x, _ in (*body, *beside) for name in names_in(x.code)]
-    if names.count(call.name) != sum(map(len, readers)) or any(len(found) > 1 for found in readers):
+    reads = sum(names_in(x.code).count(call.name) for x, _ in (*body, *beside))
+    lines = [line for line, _ in body]
+    readers = {n: x for x in lines for n, part in enumerate(parts) if _is_result(x.code, part)}
+    names = {x.name for x in readers.values()}
+    if not 1 < len(names) == len(readers) == reads:
         return body
-    targets = [found[0].name if found else "_" for found in readers]
+    at = lines.index(call)
+    for x in readers.values():
+        between = lines[at + 1 : lines.index(x)]
+        if any(x.name in (other.name, *names_in(other.code)) for other in between):
+            return body
+    targets = [readers[n].name if n in readers else "_" for n in range(count)]
     new: dict[Code, Code] = dict(zip(parts, map(Name, targets), strict=True))
     made = [(replace(x, code=replaced(x.code, new)), needs) for x, needs in body]
     return tuple(
@@ -91,6 +98,11 @@ def _unpacked(body: Body, beside: Body, call: Line, count: int) -> Body:
         for x, needs in made
         if x.code != Name(x.name)
     )
+
+
+def _is_result(code: Code, part: Code) -> bool:
+    """True if the code is a result of a call, or its cast."""
+    return code == part or (isinstance(code, MethodCall) and code.name == "to" and code.obj == part)
 
 
 def predicated(items: Sequence[Item], indent: int) -> list[str]:

@@ -11,8 +11,9 @@ from derive.algebra.expr import Expr, Index, free_indices, tensors, walk
 from derive.cost.size_formula import Amount
 from derive.notation.operation import Operation
 from derive.program.argument_types import SizeFormulas
+from derive.reports.document import titled
 from derive.reports.formula import Formula
-from derive.reports.result import Derivation, titled
+from derive.reports.result import Derivation
 from derive.reports.reuse import Reuse
 
 _SIZE = 64

@@ -170,6 +170,7 @@ class Tangents(_Printed, Mapping[str, Formula]):
         return f"Tangents({self.name!r}{option}, of: {', '.join(self)})"
 
     def document(self, steps: bool) -> Document:
+        """Return the tangents, and with ``steps`` their steps, in the order of a document."""
         moves = bool(self.formulas)
         return Document(
             title=titled(self.name, self.option),
@@ -236,6 +237,7 @@ class Derivation(_Printed, Formulas):
         return f"Derivation({self.name!r}{option}, gradients: {', '.join(self.gradients)})"
 
     def document(self, steps: bool) -> Document:
+        """Return the gradients, and with ``steps`` their steps, in the order of a document."""
         saved = ", ".join(self.saved) or "nothing"
         cost = f"{self.cost.operations} operations, {self.cost.contractions} contractions"
         return Document(

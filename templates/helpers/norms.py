@@ -47,13 +47,14 @@ def native_layer_norm_backward(G, x, shape, mean, rstd, weight, wanted, share=1)
         return [None if t is None else t.squeeze(-1) for t in grads]
     if not share > 0:
         axes = range(-len(shape), 0), range(x.dim() - len(shape))
-        return _norm_by_steps_backward(G, x, *axes, mean, rstd, weight, share)
+        grads = _norm_by_steps_backward(G, x, *axes, mean, rstd, weight, share)
+        return _if_wanted(grads, wanted)
     weight = _scaled_weight(weight, share, x, shape)
     bias = x.new_empty(shape) if weight is None and wanted[2] else weight
     mean, rstd = _contiguous(mean, rstd if share == 1 else rstd / math.sqrt(share))
     call = torch.ops.aten.native_layer_norm_backward
     grads = call(G, x, shape, mean, rstd, weight, bias, wanted)
-    return _scaled_gradients(grads, share, math.prod(shape))
+    return _if_wanted(_scaled_gradients(grads, share, math.prod(shape)), wanted)
 
 
 def native_batch_norm(x, weight, bias, eps, share=1):
@@ -73,17 +74,20 @@ def native_batch_norm(x, weight, bias, eps, share=1):
 def native_batch_norm_backward(G, x, mean, rstd, weight, wanted, share=1):
     """The gradients of a batch norm in x, weight and bias, if wanted."""
     if not x.numel():
-        return torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        empty = torch.empty_like(x), x.new_zeros(x.shape[1]), x.new_zeros(x.shape[1])
+        return _if_wanted(empty, wanted)
     if not share > 0:
         mean, rstd, weight = _over_channels(x.dim() - 2, mean, rstd, weight)
         axes = (0, *range(2, x.dim()))
-        return _norm_by_steps_backward(G, x, axes, axes, mean, rstd, weight, share)
+        grads = _norm_by_steps_backward(G, x, axes, axes, mean, rstd, weight, share)
+        return _if_wanted(grads, wanted)
     weight = _scaled_weight(weight, share, x, x.shape[1:2])
     rstd = rstd if share == 1 else rstd / math.sqrt(share)
     mean, rstd, weight = _contiguous(mean, rstd, weight)
     call = torch.ops.aten.native_batch_norm_backward
     given = (G, x, weight, None, None, mean, rstd, True, 0.0, wanted)
-    return _scaled_gradients(call(*given), share, x.numel() // x.shape[1])
+    grads = _scaled_gradients(call(*given), share, x.numel() // x.shape[1])
+    return _if_wanted(grads, wanted)
 
 
 def native_group_norm(x, weight, bias, eps, share=1):
@@ -140,7 +144,7 @@ def _norm_in_groups_backward(groups, G, x, mean, rstd, weight, wanted, share):
     """The gradients in x, weight and bias of a normalization in groups."""
     n, c = x.shape[:2]
     if not x.numel():
-        return torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)
+        return _if_wanted((torch.empty_like(x), x.new_zeros(c), x.new_zeros(c)), wanted)
     if not share > 0:
         shape = n, groups, c // groups, *x.shape[2:]
         axes = range(2, len(shape)), (0, *range(3, len(shape)))
@@ -149,7 +153,8 @@ def _norm_in_groups_backward(groups, G, x, mean, rstd, weight, wanted, share):
             (weight,) = _over_channels(x.dim() - 2, weight.reshape(shape[1:3]))
         G, rows = G.reshape(shape), x.reshape(shape)
         grads = _norm_by_steps_backward(G, rows, *axes, mean, rstd, weight, share)
-        return grads[0].reshape(x.shape), grads[1].flatten(), grads[2].flatten()
+        grads = grads[0].reshape(x.shape), grads[1].flatten(), grads[2].flatten()
+        return _if_wanted(grads, wanted)
     weight = _scaled_weight(weight, share, x, (c,))
     if weight is None and wanted[2]:
         weight = x.new_ones(c)
@@ -157,7 +162,8 @@ def _norm_in_groups_backward(groups, G, x, mean, rstd, weight, wanted, share):
     sizes = (n, c, math.prod(x.shape[2:]), groups)
     given = (*_contiguous(G, x, mean, rstd, weight), *sizes, wanted)
     grads = torch.ops.aten.native_group_norm_backward(*given)
-    return _scaled_gradients(grads, share, x.numel() // (n * groups))
+    grads = _scaled_gradients(grads, share, x.numel() // (n * groups))
+    return _if_wanted(grads, wanted)
 
 
 def _norm_by_steps(x, along, weight, bias, eps, share):
@@ -203,6 +209,11 @@ def _scaled_rstd(results, share):
     """The output, mean and rstd of a kernel, the last times sqrt(share)."""
     y, mean, rstd = results
     return y, mean, rstd if share == 1 else rstd * math.sqrt(share)
+
+
+def _if_wanted(grads, wanted):
+    """The gradients, and None for each that is not wanted, which may be of no tensor."""
+    return [grad if asked else None for grad, asked in zip(grads, wanted, strict=True)]
 
 
 def _scaled_gradients(grads, share, count):

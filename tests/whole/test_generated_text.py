@@ -110,10 +110,10 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
 @pytest.mark.parametrize(
     ("name", "line"),
     (
-        ("softmax", "S * (G - (G * S).sum(dim, keepdim=True))"),
+        ("softmax", "S * (G - (G * S).sum(ctx.dim, keepdim=True))"),
         ("matmul", "G @ B.mT"),
         ("matmul", "A.mT @ G"),
-        ("sum", "G.expand(A_shape)"),
+        ("sum", "G.expand(ctx.A_shape)"),
         ("sin", "G * A.cos()"),
     ),
 )
