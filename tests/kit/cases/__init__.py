@@ -25,21 +25,18 @@ from kit.cases import (
     pointwise_losses,
     recurrent,
     reductions,
-    trained,
 )
 from kit.cases.case import Case
 
 FAMILIES = (
     *(networks, elementwise, activations, matrix, reductions, losses, pointwise_losses),
     *(margin_losses, indexing, normalizations, recurrent),
-    *(attention, distances, convolution, trained),
+    *(attention, distances, convolution),
 )
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
 }
 CASES: tuple[Case, ...] = (
-    *trained.trained(),
-    *trained.of_each_reduction(),
     *networks.networks(),
     *elementwise.elementwise(),
     *matrix.matrix(),
