@@ -23,14 +23,19 @@ from derive.command.console import print_json, print_note, print_pages, print_wa
 from derive.command.explaining import explain
 from derive.command.graphing import graph
 from derive.command.linting import lint
-from derive.command.options import Json, Limit, Quiet, Style, Watch, hush, warn
-from derive.command.project import (
-    complete_name,
-    find_project,
-    lines_of,
-    project_files,
-    selected_operation,
+from derive.command.options import (
+    Json,
+    Limit,
+    Operand,
+    Quiet,
+    SpecText,
+    Style,
+    Watch,
+    hush,
+    require_one,
+    warn,
 )
+from derive.command.project import find_project, lines_of, project_files, selected_operation
 from derive.command.site import docs, site
 from derive.command.starting import new
 from derive.command.tracing import read
@@ -186,17 +191,8 @@ def _matches(pattern: str | None) -> Callable[[str], bool]:
 
 @app.command()
 def show(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME | FILE:NAME",
-            help="An operation of the project or the catalog, or of a spec file.",
-            autocompletion=complete_name,
-        ),
-    ] = None,
-    spec: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The operation itself, in index notation.")
-    ] = None,
+    name: Operand = None,
+    spec: SpecText = None,
     steps: Annotated[
         bool, typer.Option("--steps", help="Show every step of the derivation.")
     ] = False,
@@ -236,8 +232,7 @@ def show(
     gradients. With --tangent, --wrt selects the inputs that vary, and --every adds the tangents of
     all equations.
     """
-    if (name is None) == (spec is None):
-        raise typer.BadParameter("give one operation: NAME, FILE:NAME, or --spec TEXT")
+    require_one(name, spec)
     if wrt and every and not tangent:
         raise typer.BadParameter("--every already includes all names: omit --wrt")
     if tangent and (cost or format_ is Format.code):

@@ -9,25 +9,16 @@ import typer
 
 from derive.budget import SECONDS
 from derive.command.console import shown
-from derive.command.options import Limit, Quiet, hush
-from derive.command.project import complete_name, selected_operation
+from derive.command.options import Limit, Operand, Quiet, SpecText, hush, require_one
+from derive.command.project import selected_operation
 from derive.errors import DeriveError
 
 _FORMATS = ("dot", "svg", "pdf", "png")
 
 
 def graph(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME | FILE:NAME",
-            help="An operation of the project or the catalog, or of a spec file.",
-            autocompletion=complete_name,
-        ),
-    ] = None,
-    spec: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="The operation itself, in index notation.")
-    ] = None,
+    name: Operand = None,
+    spec: SpecText = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -50,8 +41,7 @@ def graph(
     An edge is a read, labelled with the shape of the tensor. The nodes tell what the forward saves
     for the backward, and what this computes again. All but .dot needs Graphviz.
     """
-    if (name is None) == (spec is None):
-        raise typer.BadParameter("give one operation: NAME, FILE:NAME, or --spec TEXT")
+    require_one(name, spec)
     format_ = "dot" if out is None else out.suffix.removeprefix(".")
     if format_ not in _FORMATS:
         endings = ", ".join(f".{known}" for known in _FORMATS)

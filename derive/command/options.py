@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from derive.command.project import complete_name
 from derive.errors import DeriveError, DeriveWarning
 
 
@@ -18,6 +19,23 @@ def _positive(seconds: float) -> float:
     if isnan(seconds) or seconds <= 0:
         raise typer.BadParameter("must be a positive number of seconds")
     return seconds
+
+
+OPERAND = typer.Argument(
+    metavar="NAME | FILE:NAME",
+    help="An operation of the project or the catalog, or of a spec file.",
+    autocompletion=complete_name,
+)
+Operand = Annotated[str | None, OPERAND]
+SpecText = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="The operation itself, in index notation.")
+]
+
+
+def require_one(name: str | None, spec: str | None) -> None:
+    """Check that an operation is given by its name or as a text, and not both."""
+    if (name is None) == (spec is None):
+        raise typer.BadParameter("give one operation: NAME, FILE:NAME, or --spec TEXT")
 
 
 Specs = Annotated[

@@ -12,7 +12,7 @@ import typer
 from derive import catalog
 from derive.budget import SECONDS
 from derive.command.console import print_json, print_note, progress, shown
-from derive.command.options import Json, Limit, Quiet, hush, need_torch
+from derive.command.options import OPERAND, Json, Limit, Quiet, hush, need_torch
 from derive.command.project import (
     ProjectOperation,
     complete_name,
@@ -127,14 +127,7 @@ def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
 
 
 def compare(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME | FILE:NAME",
-            help="An operation of the project or the catalog, or of a spec file.",
-            autocompletion=complete_name,
-        ),
-    ],
+    name: Annotated[str, OPERAND],
     dtype: Annotated[Dtype, typer.Option("--dtype", help="Dtype of the inputs.")] = Dtype.float32,
     size: Annotated[
         list[str] | None,

@@ -193,14 +193,15 @@ def _front(entries: Sequence[Entry], families: Sequence[Family], own: str, live:
     view = {
         "title": title,
         "lead": lead,
-        "own": own,
+        "heading": "All operations" if own else "Catalog",
         "name": shown.name,
         "spec": spec,
         "formulas": formulas,
         "code": code,
         "families": families,
     }
-    return _rendered("front", _page("index.html", f"{title} · derive", lead, live=live), view)
+    template = "front" if own else "welcome"
+    return _rendered(template, _page("index.html", f"{title} · derive", lead, live=live), view)
 
 
 def _catalog(entries: Sequence[Entry], families: Sequence[Family], own: str, live: bool) -> str:
