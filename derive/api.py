@@ -254,7 +254,8 @@ def source(
         names = [option for option, _ in options(op)]
         tests = checks(code.operation, frame_of(code.operation))
         found = _variants(code.operation, names, least)
-        split = common_output(op) if found[0].outside else None
+        first = found[0]
+        split = common_output(op) if first.outside or first.reductions else None
         shown = split.common if split else op
         derivations = [formulas_of(shown, option) for option, _ in options(shown)]
         taken = {*OWN, op.name, code.operation.name}
@@ -266,7 +267,7 @@ def source(
         if variants[0].tangent is not None:
             moved = [tangents(shown, option) for option, _ in options(shown)]
         kernels = kernels_of(v.program for v in variants)
-        doc = document(op, derivations, moved, kernels, least=least, others=others)
+        doc = document(op, derivations, moved, kernels, None, least, others, first.reductions)
         return _finished(op, emit(code, variants, tests, doc), standalone)
 
 

@@ -7,8 +7,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − grad_weight[c]·xhat[n,c,*q]/(size(n)·size(q) − correction) − mean[n′,*q′](G[n′,c,*q′]))/√(var[c] + eps)
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
+    grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − grad_weight[c]·xhat[n,c,*q]/(size(n)·size(q) − correction) − mean[n′,*q′](G[n′,c,*q′]))/√(var[c] + eps)
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 
 Fused kernels of torch: batch_norm; batch_norm backward.

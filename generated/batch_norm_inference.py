@@ -6,10 +6,10 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c,*q]·weight[c]/√(running_var[c] + eps)
-    grad_running_mean[c] = −grad_bias[c]·weight[c]/√(running_var[c] + eps)
-    grad_running_var[c] = −grad_weight[c]·weight[c]/(2·(running_var[c] + eps))
-    grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
+    grad_running_mean[c] = −grad_bias[c]·weight[c]/√(running_var[c] + eps)
+    grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
+    grad_running_var[c] = −grad_weight[c]·weight[c]/(2·(running_var[c] + eps))
 """
 # mypy: ignore-errors
 

@@ -4,23 +4,14 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = G·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])/size(p)
-    grad_target[*p] = G·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))/size(p)
-    grad_weight[*p] = −G·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))/size(p)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])
-    grad_target[*p] = G·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))
-    grad_weight[*p] = −G·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·weight[*p]·([log(1 − input[*p]) ≥ −100]·(1 − target[*p])/(1 − input[*p]) − [log(input[*p]) ≥ −100]·target[*p]/input[*p])
     grad_target[*p] = G[*p]·weight[*p]·(max(log(1 − input[*p]), −100) − max(log(input[*p]), −100))
     grad_weight[*p] = −G[*p]·(target[*p]·max(log(input[*p]), −100) + (1 − target[*p])·max(log(1 − input[*p]), −100))
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

@@ -4,26 +4,15 @@
     average = mean[*p,c](loss[*p,c])
     total = Σ[*p,c] loss[*p,c]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p,c] = G·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))/(size(p)·size(c))
-    grad_target[*p,c] = G·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))/(size(p)·size(c))
-    grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))/(size(p)·size(c))
-    grad_pos_weight[c] = −G·mean[*p](target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c]))/size(c)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p,c] = G·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
-    grad_target[*p,c] = G·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
-    grad_weight[*p,c] = −G·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))
-    grad_pos_weight[c] = −G·Σ[*p] target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p,c] = G[*p,c]·weight[*p,c]·((1 − target[*p,c])·sigmoid(input[*p,c]) − target[*p,c]·pos_weight[c]·sigmoid(−input[*p,c]))
     grad_target[*p,c] = G[*p,c]·weight[*p,c]·(logsigmoid(−input[*p,c]) − pos_weight[c]·logsigmoid(input[*p,c]))
     grad_weight[*p,c] = −G[*p,c]·(target[*p,c]·pos_weight[c]·logsigmoid(input[*p,c]) + (1 − target[*p,c])·logsigmoid(−input[*p,c]))
     grad_pos_weight[c] = −Σ[*p] G[*p,c]·target[*p,c]·weight[*p,c]·logsigmoid(input[*p,c])
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

@@ -8,26 +8,15 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])/size(n)
-    grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
-    grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
-    grad_target[n] = 0
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_cosine[n] = G·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])
-    grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
-    grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
-    grad_target[n] = 0
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_cosine[n] = G[n]·where(target[n] = 1, −1, [cosine[n] − margin ≥ 0]·[target[n] = −1])
     grad_input1[n,d] = grad_cosine[n]·(input2[n,d]/√(square1[n]·square2[n]) − input1[n,d]·cosine[n]/square1[n])
     grad_input2[n,d] = grad_cosine[n]·(input1[n,d]/√(square1[n]·square2[n]) − input2[n,d]·cosine[n]/square2[n])
     grad_target[n] = 0
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

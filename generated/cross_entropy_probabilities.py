@@ -5,26 +5,15 @@
     average = mean[n,*q](loss[n,*q])
     total = Σ[n,*q] loss[n,*q]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))/(size(n)·size(q))
-    grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
-    grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]/(size(n)·size(q))
-    grad_weight[c] = −G·mean[n,*q](F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c)))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_F[n,c,*q] = −G·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
-    grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
-    grad_target[n,c,*q] = −(1 − label_smoothing)·G·weight[c]·F[n,c,*q]
-    grad_weight[c] = −G·Σ[n,*q] F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_F[n,c,*q] = −G[n,*q]·weight[c]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
     grad_input[n,c,*q] = grad_F[n,c,*q] − exp(F[n,c,*q])·Σ[c′] grad_F[n,c′,*q]
     grad_target[n,c,*q] = −(1 − label_smoothing)·G[n,*q]·weight[c]·F[n,c,*q]
     grad_weight[c] = −Σ[n,*q] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·target[n,c,*q] + label_smoothing/size(c))
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
 Fused kernels of torch: log_softmax backward.
 """

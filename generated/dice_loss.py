@@ -7,23 +7,14 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_both[n] = G·(2·found[n] + smooth)/(size(n)·(both[n] + smooth)²)
-    grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G·target[n,*q]/(size(n)·(both[n] + smooth)))
-    grad_target[n,*q] = grad_both[n] − 2·G·probability[n,*q]/(size(n)·(both[n] + smooth))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_both[n] = G·(2·found[n] + smooth)/(both[n] + smooth)²
-    grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G·target[n,*q]/(both[n] + smooth))
-    grad_target[n,*q] = grad_both[n] − 2·G·probability[n,*q]/(both[n] + smooth)
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_both[n] = G[n]·(2·found[n] + smooth)/(both[n] + smooth)²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(grad_both[n] − 2·G[n]·target[n,*q]/(both[n] + smooth))
     grad_target[n,*q] = grad_both[n] − 2·G[n]·probability[n,*q]/(both[n] + smooth)
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
 Fused kernels of torch: sigmoid backward.
 """

@@ -6,40 +6,21 @@
     average = mean[n,*q](loss[n,*q])
     total = Σ[n,*q] loss[n,*q]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_right[n,*q] = G·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)/(size(n)·size(q))
-    grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
-    grad_weight[c] = −G·mean[n,*q](δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_right[n,*q] = G·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
-    grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
-    grad_weight[c] = −G·Σ[n,*q] δ[c,target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_right[n,*q] = G[n,*q]·weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − (−expm1(right[n,*q]))^gamma)
     grad_input[n,c,*q] = grad_right[n,*q]·(δ[c,target[n,*q]] − exp(F[n,c,*q]))
     grad_weight[c] = −Σ[n,*q] δ[c,target[n,*q]]·G[n,*q]·right[n,*q]·(−expm1(right[n,*q]))^gamma
 
-Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
-the tangent of weight:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
-    d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
-    d_average = (gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]]))/(size(n)·size(q))
-
-Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_F[n,c,*q] = d_input[n,c,*q] − Σ[c′] d_input[n,c′,*q]·exp(F[n,c′,*q])
-    d_total = gamma·Σ[n,*q] d_F[n,target[n,*q],*q]·weight[target[n,*q]]·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1) − Σ[n,*q] (−expm1(right[n,*q]))^gamma·(d_weight[target[n,*q]]·right[n,*q] + d_F[n,target[n,*q],*q]·weight[target[n,*q]])
-
-Tangents for reduction="none", where d_input is the tangent of input and d_weight is
-the tangent of weight:
+Tangents, where d_input is the tangent of input and d_weight is the tangent of
+weight:
 
     d_loss[n,*q] = weight[target[n,*q]]·(gamma·right[n,*q]·exp(right[n,*q])·(−expm1(right[n,*q]))^(gamma − 1)·(d_input[n,target[n,*q],*q] − Σ[c] d_input[n,c,*q]·exp(F[n,c,*q])) + (−expm1(right[n,*q]))^gamma·(Σ[c] d_input[n,c,*q]·exp(F[n,c,*q]) − d_input[n,target[n,*q],*q])) − d_weight[target[n,*q]]·right[n,*q]·(−expm1(right[n,*q]))^gamma
+
+d_loss is reduced like loss.
 
 Fused kernels of torch: log_softmax backward.
 """

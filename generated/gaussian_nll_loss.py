@@ -5,23 +5,14 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = G·(input[*p] − target[*p])/(size(p)·variance[*p])
-    grad_target[*p] = −grad_input[*p]
-    grad_var[*p] = [var[*p] ≥ eps]·G·(1 − (input[*p] − target[*p])²/variance[*p])/(2·size(p)·variance[*p])
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·(input[*p] − target[*p])/variance[*p]
-    grad_target[*p] = −grad_input[*p]
-    grad_var[*p] = [var[*p] ≥ eps]·G·(1 − (input[*p] − target[*p])²/variance[*p])/(2·variance[*p])
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·(input[*p] − target[*p])/variance[*p]
     grad_target[*p] = −grad_input[*p]
     grad_var[*p] = [var[*p] ≥ eps]·G[*p]·(1 − (input[*p] − target[*p])²/variance[*p])/(2·variance[*p])
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

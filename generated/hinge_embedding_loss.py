@@ -4,20 +4,13 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = G·where(target[*p] = 1, 1, −[margin − input[*p] ≥ 0])/size(p)
-    grad_target[*p] = 0
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·where(target[*p] = 1, 1, −[margin − input[*p] ≥ 0])
-    grad_target[*p] = 0
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(target[*p] = 1, 1, −[margin − input[*p] ≥ 0])
     grad_target[*p] = 0
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

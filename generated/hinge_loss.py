@@ -4,20 +4,13 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = −[loss[*p] > 0]·G·target[*p]/size(p)
-    grad_target[*p] = −[loss[*p] > 0]·G·input[*p]/size(p)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = −[loss[*p] > 0]·G·target[*p]
-    grad_target[*p] = −[loss[*p] > 0]·G·input[*p]
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = −[loss[*p] > 0]·G[*p]·target[*p]
     grad_target[*p] = −[loss[*p] > 0]·G[*p]·input[*p]
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

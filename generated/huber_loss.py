@@ -5,35 +5,20 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = G·sign(e[*p])·min(|e[*p]|, delta)/size(p)
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·sign(e[*p])·min(|e[*p]|, delta)
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·sign(e[*p])·min(|e[*p]|, delta)
     grad_target[*p] = −grad_input[*p]
 
-Tangents for reduction="mean", where d_input is the tangent of input and d_target is
-the tangent of target:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
-    d_average = (delta·Σ[*p] [|e[*p]| > delta]·sign(e[*p])·(d_input[*p] − d_target[*p]) + Σ[*p] [|e[*p]| ≤ delta]·e[*p]·(d_input[*p] − d_target[*p]))/size(p)
-
-Tangents for reduction="sum", where d_input is the tangent of input and d_target is
-the tangent of target:
-
-    d_total = delta·Σ[*p] [|e[*p]| > delta]·sign(e[*p])·(d_input[*p] − d_target[*p]) + Σ[*p] [|e[*p]| ≤ delta]·e[*p]·(d_input[*p] − d_target[*p])
-
-Tangents for reduction="none", where d_input is the tangent of input and d_target is
-the tangent of target:
+Tangents, where d_input is the tangent of input and d_target is the tangent of
+target:
 
     d_loss[*p] = (d_input[*p] − d_target[*p])·sign(e[*p])·min(|e[*p]|, delta)
+
+d_loss is reduced like loss.
 
 Fused kernels of torch: huber_loss.
 """

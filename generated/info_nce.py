@@ -7,47 +7,24 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_similarity[n,m] = G·(softmaxₘ(similarity[n,m]) − δ[n,m])/size(n)
-    grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_similarity[n,m] = G·(softmaxₘ(similarity[n,m]) − δ[n,m])
-    grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
-    grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_similarity[n,m] = G[n]·(softmaxₘ(similarity[n,m]) − δ[n,m])
     grad_query[n,d] = (1/temperature·Σₘ grad_similarity[n,m]·keys[m,d] − queries[n,d]·Σₘ grad_similarity[n,m]·similarity[n,m])/√(Σ[d′] query[n,d′]²)
     grad_positive_key[n,d] = (1/temperature·Σₘ grad_similarity[m,n]·queries[m,d] − keys[n,d]·Σₘ grad_similarity[m,n]·similarity[m,n])/√(Σ[d′] positive_key[n,d′]²)
 
-Tangents for reduction="mean", where d_query is the tangent of query and
-d_positive_key is the tangent of positive_key:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
-    d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
-    d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
-    d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_average = (Σₙₙ′ d_similarity[n,n′]·softmaxₙ′(similarity[n,n′]) − Σₙ d_similarity[n,n])/size(n)
-
-Tangents for reduction="sum", where d_query is the tangent of query and
-d_positive_key is the tangent of positive_key:
-
-    d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
-    d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
-    d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
-    d_total = Σₙₙ′ d_similarity[n,n′]·softmaxₙ′(similarity[n,n′]) − Σₙ d_similarity[n,n]
-
-Tangents for reduction="none", where d_query is the tangent of query and
-d_positive_key is the tangent of positive_key:
+Tangents, where d_query is the tangent of query and d_positive_key is the tangent of
+positive_key:
 
     d_queries[n,d] = (d_query[n,d] − queries[n,d]·Σ[d′] d_query[n,d′]·queries[n,d′])/√(Σ[d′] query[n,d′]²)
     d_keys[n,d] = (d_positive_key[n,d] − keys[n,d]·Σ[d′] d_positive_key[n,d′]·keys[n,d′])/√(Σ[d′] positive_key[n,d′]²)
     d_similarity[n,m] = (Σ[d] d_queries[n,d]·keys[m,d] + Σ[d] d_keys[m,d]·queries[n,d])/temperature
     d_loss[n] = Σₙ′ d_similarity[n,n′]·softmaxₙ′(similarity[n,n′]) − d_similarity[n,n]
+
+d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 

@@ -5,25 +5,14 @@
     total = Σ[n,*q] loss[n,*q]
     batchmean = 1/size(n)·Σ[n,*q] loss[n,*q]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[n,*q] = −G·target[n,*q]/(size(n)·size(q))
-    grad_target[n,*q] = G·([target[n,*q] > 0]·(1 + log(target[n,*q])) − input[n,*q])/(size(n)·size(q))
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[n,*q] = −G·target[n,*q]
-    grad_target[n,*q] = G·([target[n,*q] > 0]·(1 + log(target[n,*q])) − input[n,*q])
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[n,*q] = −G[n,*q]·target[n,*q]
     grad_target[n,*q] = G[n,*q]·([target[n,*q] > 0]·(1 + log(target[n,*q])) − input[n,*q])
 
-Gradients for reduction="batchmean", where G is the cotangent of batchmean:
-
-    grad_input[n,*q] = −G·target[n,*q]/size(n)
-    grad_target[n,*q] = G·([target[n,*q] > 0]·(1 + log(target[n,*q])) − input[n,*q])/size(n)
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total, for "batchmean" that of batchmean divided by
+size(n).
 """
 # mypy: ignore-errors
 

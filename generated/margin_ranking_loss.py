@@ -4,23 +4,14 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input1[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G·target[*p]/size(p)
-    grad_input2[*p] = −grad_input1[*p]
-    grad_target[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G·(input1[*p] − input2[*p])/size(p)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input1[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G·target[*p]
-    grad_input2[*p] = −grad_input1[*p]
-    grad_target[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G·(input1[*p] − input2[*p])
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input1[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G[*p]·target[*p]
     grad_input2[*p] = −grad_input1[*p]
     grad_target[*p] = −[margin − target[*p]·(input1[*p] − input2[*p]) ≥ 0]·G[*p]·(input1[*p] − input2[*p])
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

@@ -4,20 +4,13 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = 2·G·(input[*p] − target[*p])/size(p)
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = 2·G·(input[*p] − target[*p])
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = 2·G[*p]·(input[*p] − target[*p])
     grad_target[*p] = −grad_input[*p]
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 

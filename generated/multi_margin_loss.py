@@ -5,43 +5,22 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/(size(n)·size(c))
-    grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
-    grad_weight[c] = G·mean[n,c′]([target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
-    grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
-    grad_weight[c] = G/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·relu(excess[n,c′])^p
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
     grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
 
-Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
-the tangent of weight:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
+
+Tangents, where d_input is the tangent of input and d_weight is the tangent of
+weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
     d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
-    d_average = 1/size(n)·Σₙ d_loss[n]
 
-Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
-    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
-    d_total = Σₙ d_loss[n]
-
-Tangents for reduction="none", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
-    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
+d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 

@@ -8,8 +8,8 @@ Gradients, where G is the cotangent of h:
     grad_hx[n,j] = Σₗ G[n,l]·w_hh[l,j]·(1 − h[n,l]²)
     grad_w_ih[j,i] = Σₙ G[n,j]·input[n,i]·(1 − h[n,j]²)
     grad_w_hh[j,j′] = Σₙ G[n,j]·hx[n,j′]·(1 − h[n,j]²)
-    grad_b_ih[j] = grad_b_hh[j]
-    grad_b_hh[j] = Σₙ G[n,j]·(1 − h[n,j]²)
+    grad_b_ih[j] = Σₙ G[n,j]·(1 − h[n,j]²)
+    grad_b_hh[j] = grad_b_ih[j]
 
 Fused kernels of torch: tanh backward.
 """

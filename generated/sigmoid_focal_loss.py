@@ -8,38 +8,21 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
     grad_target[*p] = G[*p]·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)
 
-Gradients for reduction="mean", where G is the cotangent of average:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
-    grad_input[*p] = G·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))/size(p)
-    grad_target[*p] = G·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)/size(p)
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·balance[*p]·(probability[*p]·(gamma·entropy[*p]·(1 − probability[*p])·wrong[*p]^(gamma − 1)·(1 − 2·target[*p]) + (1 − target[*p])·wrong[*p]^gamma) − target[*p]·wrong[*p]^gamma·sigmoid(−input[*p]))
-    grad_target[*p] = G·(entropy[*p]·(gamma·balance[*p]·wrong[*p]^(gamma − 1)·(1 − 2·probability[*p]) + wrong[*p]^gamma·(2·alpha − 1)) − input[*p]·balance[*p]·wrong[*p]^gamma)
-
-Tangents for reduction="none", where d_input is the tangent of input and d_target is
-the tangent of target:
+Tangents, where d_input is the tangent of input and d_target is the tangent of
+target:
 
     d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
     d_loss[*p] = wrong[*p]^gamma·(d_target[*p]·(entropy[*p]·(2·alpha − 1) − input[*p]·balance[*p]) + d_input[*p]·balance[*p]·(probability[*p]·(1 − target[*p]) − target[*p]·sigmoid(−input[*p]))) + gamma·d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1)
 
-Tangents for reduction="mean", where d_input is the tangent of input and d_target is
-the tangent of target:
-
-    d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_average = ((2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − d_input[*p]·target[*p]·sigmoid(−input[*p]) − d_target[*p]·input[*p]))/size(p)
-
-Tangents for reduction="sum", where d_input is the tangent of input and d_target is
-the tangent of target:
-
-    d_wrong[*p] = probability[*p]·(d_input[*p]·(1 − probability[*p])·(1 − 2·target[*p]) − 2·d_target[*p]) + d_target[*p]
-    d_total = (2·alpha − 1)·Σ[*p] d_target[*p]·entropy[*p]·wrong[*p]^gamma + gamma·Σ[*p] d_wrong[*p]·balance[*p]·entropy[*p]·wrong[*p]^(gamma − 1) + Σ[*p] balance[*p]·wrong[*p]^gamma·(d_input[*p]·probability[*p]·(1 − target[*p]) − d_input[*p]·target[*p]·sigmoid(−input[*p]) − d_target[*p]·input[*p])
+d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 

@@ -5,20 +5,13 @@
     average = mean[*p](loss[*p])
     total = Σ[*p] loss[*p]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_input[*p] = G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])/size(p)
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_input[*p] = G·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
-    grad_target[*p] = −grad_input[*p]
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_input[*p] = G[*p]·where(|e[*p]| ≥ beta, sign(e[*p]), where(beta > 0, 1/beta, 1)·e[*p])
     grad_target[*p] = −grad_input[*p]
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
 Fused kernels of torch: smooth_l1_loss of any width.
 """

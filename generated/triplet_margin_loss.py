@@ -10,23 +10,7 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])/size(n)
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])/size(n)
-    grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
-    grad_positive[n,d] = −grad_towards[n,d]
-    grad_negative[n,d] = −grad_away[n,d]
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
-    grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
-    grad_positive[n,d] = −grad_towards[n,d]
-    grad_negative[n,d] = −grad_away[n,d]
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
     grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
@@ -34,24 +18,15 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
 
-Tangents for reduction="mean", where d_anchor is the tangent of anchor, d_positive
-is the tangent of positive and d_negative is the tangent of negative:
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
-    d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
-    d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
-    d_average = 1/(p·size(n))·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
-
-Tangents for reduction="sum", where d_anchor is the tangent of anchor, d_positive is
-the tangent of positive and d_negative is the tangent of negative:
-
-    d_powers_near[n] = p·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d])
-    d_powers_far[n] = p·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d])
-    d_total = 1/p·Σₙ [near[n] − far[n] + margin ≥ 0]·(d_powers_near[n]·powers_near[n]^(1/p − 1) − d_powers_far[n]·powers_far[n]^(1/p − 1))
-
-Tangents for reduction="none", where d_anchor is the tangent of anchor, d_positive
-is the tangent of positive and d_negative is the tangent of negative:
+Tangents, where d_anchor is the tangent of anchor, d_positive is the tangent of
+positive and d_negative is the tangent of negative:
 
     d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·(powers_near[n]^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − powers_far[n]^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
+
+d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 

@@ -9,23 +9,14 @@
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
-Gradients for reduction="mean", where G is the cotangent of average:
-
-    grad_whole[n] = G·(found[n] + smooth)/(size(n)·whole[n]²)
-    grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G/(size(n)·whole[n])) + alpha·grad_whole[n]·(1 − target[n,*q]))
-    grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G/(size(n)·whole[n])) + beta·grad_whole[n]·(1 − probability[n,*q])
-
-Gradients for reduction="sum", where G is the cotangent of total:
-
-    grad_whole[n] = G·(found[n] + smooth)/whole[n]²
-    grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
-    grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
-
-Gradients for reduction="none", where G is the cotangent of loss:
+Gradients, where G is the cotangent of loss:
 
     grad_whole[n] = G[n]·(found[n] + smooth)/whole[n]²
     grad_input[n,*q] = probability[n,*q]·(1 − probability[n,*q])·(target[n,*q]·(grad_whole[n]·(1 − beta) − G[n]/whole[n]) + alpha·grad_whole[n]·(1 − target[n,*q]))
     grad_target[n,*q] = probability[n,*q]·(grad_whole[n]·(1 − alpha) − G[n]/whole[n]) + beta·grad_whole[n]·(1 − probability[n,*q])
+
+For reduction="mean" G is the cotangent of average divided by the number of
+elements, for "sum" that of total.
 
 Fused kernels of torch: sigmoid backward.
 """

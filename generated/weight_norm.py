@@ -5,8 +5,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_v[*p,k,*q] = g[k]·(G[*p,k,*q] − grad_g[k]·v[*p,k,*q]/norm[k])/norm[k]
     grad_g[k] = 1/norm[k]·Σ[*p,*q] G[*p,k,*q]·v[*p,k,*q]
+    grad_v[*p,k,*q] = g[k]·(G[*p,k,*q] − grad_g[k]·v[*p,k,*q]/norm[k])/norm[k]
 """
 # mypy: ignore-errors
 

@@ -11,6 +11,7 @@ from textwrap import wrap
 from derive.algebra.expr import Access, Composite, Const, Expr, Index, Mul, Num, Rel, accesses, walk
 from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS
+from derive.module.reduced import Reductions
 from derive.notation.operation import (
     BOUNDS,
     AxisOf,
@@ -88,12 +89,13 @@ def document(
     blocks: str | None = None,
     least: bool = False,
     others: Sequence[Formula] = (),
+    reductions: Reductions | None = None,
 ) -> Doc:
     """Return the docstrings of a module and its public function.
 
     ``kernels`` names the fused kernels that the module calls, and ``blocks`` is the blocked index.
     With ``least``, only inputs and outputs are saved. ``others`` are equations without a
-    derivation, which torch differentiates.
+    derivation: the ``reductions`` of the only output, or what torch differentiates.
     """
     own = (f for d in derivations for f in d.equations)
     formulas = list(dict.fromkeys((*own, *others)))
@@ -103,10 +105,15 @@ def document(
     module += ["", LEAST] if least else []
     for d in derivations:
         module += ["", *_gradient_section(op, d)]
-    if others:
+    if reductions is not None:
+        ((_, given),) = derivations[0].cotangents
+        module += ["", *_words(_reduced_cotangent(op, reductions, given))]
+    elif others:
         module += ["", f"torch differentiates {_word_list([f.name for f in others], 'and')}."]
     for t in tangents:
         module += ["", *_tangent_section(op, t)]
+        if reductions is not None:
+            module += ["", f"{t[reductions.equation].name} is reduced like {reductions.equation}."]
     if kernels:
         module += ["", *_words(f"Fused kernels of torch: {'; '.join(kernels)}.")]
     said = [f"Returns {_outputs(op, formulas)} of {_tensors(op)}."]
@@ -209,6 +216,22 @@ def _gradient_section(op: Operation, d: Formulas) -> list[str]:
     if d.definitions:
         lines += ["", "where", "", *(f"    {f}" for f in d.definitions)]
     return lines
+
+
+def _reduced_cotangent(op: Operation, r: Reductions, given: str) -> str:
+    """Return what the cotangent ``given`` of each element is for each reduction."""
+    outputs = next(dict(p.outputs) for p in op.parameters if isinstance(p, Choice))
+    axes = next(e.axes for e in op.equations if e.name == r.equation)
+    letters = [axis.name for axis in axes if isinstance(axis, Index)]
+    start, clauses = f"For {r.choice}=", []
+    for option, reduction in r.others.items():
+        number = f"size({letters[reduction.divisor]})" if reduction.divisor is not None else ""
+        number = "the number of elements" if reduction.mean else number
+        over = f" divided by {number}" if number else ""
+        word = "that" if clauses else f"{given} is the cotangent"
+        clauses.append(f'{start}"{option}" {word} of {outputs[option]}{over}')
+        start = "for "
+    return f"{', '.join(clauses)}."
 
 
 def _tangent_section(op: Operation, t: Tangents) -> list[str]:

@@ -42,23 +42,29 @@ from derive.reports.result import Cost
 
 
 def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tuple[Adjoint, ...]:
-    """Return the gradients, each in terms of others where that is shorter, without cycles."""
+    """Return the gradients, each in terms of others where that is shorter, without cycles.
+
+    What another gradient is made of comes before it, and otherwise the order is kept.
+    """
     found = {a.name: a for a in gradients}
     reads: dict[str, set[str]] = {name: {name} for name in found}
-    for n, a in enumerate(gradients):
-        for m, other in enumerate(gradients):
-            if a.name in reads[other.name]:
-                continue
-            for rule, body in _bodies_by_reference(found[a.name], other, n > m):
-                step = Step("gradient", rule, found[a.name].body, body)
-                own = with_subject((a.name, a.formals), [step])
-                made = changed(found[a.name], body=body, steps=found[a.name].steps.then(own))
-                if length(made) < length(found[a.name]):
-                    found[a.name] = made
-                    for known in reads.values():
-                        known |= reads[other.name] if a.name in known else set()
-                    break
-    return tuple(found.values())
+    pairs = list(combinations(gradients, 2))
+    # A sum that two gradients are is named after the earlier one.
+    for (other, a), later in [(p, True) for p in pairs] + [(p[::-1], False) for p in pairs]:
+        if a.name in reads[other.name]:
+            continue
+        given = found[a.name]
+        for rule, body in _bodies_by_reference(given, other, later):
+            own = with_subject((a.name, a.formals), [Step("gradient", rule, given.body, body)])
+            made = changed(given, body=body, steps=given.steps.then(own))
+            if length(made) < length(given):
+                found[a.name] = made
+                for known in reads.values():
+                    known |= reads[other.name] if a.name in known else set()
+                break
+    order = {name: [n for n in found if n in reads[name]] for name in found}
+    read_first = (sorted(names, key=lambda n: len(reads[n])) for names in order.values())
+    return tuple(found[n] for n in dict.fromkeys(n for names in read_first for n in names))
 
 
 def written_in(

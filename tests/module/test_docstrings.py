@@ -43,6 +43,24 @@ def test_the_docstring_of_a_function():
     assert 'Gradients for reduction="none", where G is the cotangent of y:\n\n' in module
 
 
+REDUCED = """
+Gradients, where G is the cotangent of y:
+
+    grad_x[n,*q] = 3·G[n,*q]·x[n,*q]²
+
+For by="a" G is the cotangent of s divided by size(n), for "b" that of t, for "d"
+that of m divided by the number of elements.
+"""
+
+
+def test_gradients_of_reductions_are_those_of_what_is_reduced():
+    op = parse(
+        "op f(x[n,*q]; by=a|b|c|d) -> a: s | b: t | c: y | d: m\ny[n,*q] = x[n,*q]**3\n"
+        "s = sum[n,*q](y[n,*q])/size(n)\nt = sum[n,*q](y[n,*q])\nm = mean[n,*q](y[n,*q])"
+    )
+    assert docs(source(op))[0].endswith(REDUCED.rstrip())
+
+
 AXES = """\
 Returns y[*p,*q] and z[*p,*q] of x[*p,k,*q] and s (None means 2).
 

@@ -31,14 +31,25 @@ TEXTS = {
 def test_a_gradient_is_named_where_that_is_shorter(case):
     text, expected = TEXTS[case]
     d = derive.derivation(derive.parse(text))
-    found = dict(zip(d.gradients, d.shown, strict=True))
-    assert {name: str(found[name]).partition(" = ")[2] for name in expected} == expected
+    found = {f.name: str(f).partition(" = ")[2] for f in d.shown}
+    assert {name: found[f"grad_{name}"] for name in expected} == expected
+    assert len(found) == len(d.gradients)
     assert "grad_" not in "".join(str(f).partition(" = ")[2] for f in d.gradients.values())
 
 
 def test_what_is_asked_for_alone_names_no_other():
     op = derive.parse(TEXTS["a multiple"][0])
     assert str(derive.derivation(op, wrt=["b"]).shown[0]) == "grad_b[n] = −G[n]·cos(a[n] − b[n])"
+
+
+def test_what_a_gradient_is_made_of_comes_before_it():
+    d = derive.derivation(catalog.find("batch_norm"))
+    assert [f.name for f in d.shown] == ["grad_weight", "grad_input", "grad_bias"]
+
+
+def test_of_two_equal_gradients_the_later_one_names_the_earlier_one():
+    d = derive.derivation(catalog.find("rnn_tanh_cell"))
+    assert str(d.shown[-1]) == "grad_b_hh[j] = grad_b_ih[j]"
 
 
 NAMES = ("batch_norm", "batch_norm_inference", "weight_norm", "mse_loss", "rnn_tanh_cell")
