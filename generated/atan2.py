@@ -52,36 +52,19 @@ class _Atan2(Function):
         return grad_A, grad_B
 
 
-def _atan2_tangent(A, B, d_A, d_B):
-    A, B, d_A, d_B = rt.widened(A, B, d_A, d_B)
-    A_squared_plus_B_squared = A.square() + B.square()
-    sum_nonzero = A_squared_plus_B_squared != 0
-    return torch.where(
-        sum_nonzero,
-        (d_A * B - d_B * A) / torch.where(sum_nonzero, A_squared_plus_B_squared, 1),
-        0,
-    )
-
-
-class _Atan2Dual(_Atan2):
-    generate_vmap_rule = False
-
+class _Atan2Dual(rt.Dual, _Atan2):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_atan2_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, F):
-        _Atan2.setup_context(ctx, inputs, F)
+    def tangent(inputs, F, tangents):
         A, B = inputs
-        ctx.save_for_forward(A, B, F)
-
-    @staticmethod
-    def jvp(ctx, d_A, d_B):
-        A, B, F = rt.primals(ctx.saved_tensors)
-        with rt.in_forward_mode():
-            d_F = _atan2_tangent(A, B, d_A, d_B)
-            return d_F.to(F.dtype)
+        d_A, d_B = tangents
+        A, B, d_A, d_B = rt.widened(A, B, d_A, d_B)
+        A_squared_plus_B_squared = A.square() + B.square()
+        sum_nonzero = A_squared_plus_B_squared != 0
+        return torch.where(
+            sum_nonzero,
+            (d_A * B - d_B * A) / torch.where(sum_nonzero, A_squared_plus_B_squared, 1),
+            0,
+        )
 
 
 def atan2(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:

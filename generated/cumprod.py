@@ -52,46 +52,28 @@ class _Cumprod(Function):
         return grad_A, None
 
 
-def _cumprod_tangent(A, dim, d_A):
-    A, d_A = rt.widened(A, d_A)
-    dim_axis = dim % A.dim()
-    p_shape = A.shape[:dim_axis]
-    q_shape = A.shape[dim_axis + 1 :]
-    A_shape = A.shape
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    d_A = d_A.reshape((p_size, A_shape[len(p_shape)], q_size))
-    A = A.reshape((p_size, A_shape[len(p_shape)], q_size))
-    positions_of_d_A = rt.positions(d_A.shape[1], d_A)
-    d_A_below = (positions_of_d_A.unsqueeze(1) <= positions_of_d_A).unsqueeze(1)
-    others = rt.exclusive_prod(rt.where(d_A_below, A.unsqueeze(3), 1), 1)
-    return (
-        (d_A.unsqueeze(2) * torch.where(d_A_below, others, 0).mT)
-        .sum(1)
-        .reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
-    )
-
-
-class _CumprodDual(_Cumprod):
-    generate_vmap_rule = False
-
+class _CumprodDual(rt.Dual, _Cumprod):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_cumprod_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, F):
-        _Cumprod.setup_context(ctx, inputs, F)
-        A = inputs[0]
-        ctx.save_for_forward(A, F)
-
-    @staticmethod
-    def jvp(ctx, d_A, _dim):
-        A, F = rt.primals(ctx.saved_tensors)
-        dim = ctx.dim
-        with rt.in_forward_mode():
-            d_F = _cumprod_tangent(A, dim, d_A)
-            return d_F.to(F.dtype)
+    def tangent(inputs, F, tangents):
+        A, dim = inputs
+        d_A = tangents[0]
+        A, d_A = rt.widened(A, d_A)
+        dim_axis = dim % A.dim()
+        p_shape = A.shape[:dim_axis]
+        q_shape = A.shape[dim_axis + 1 :]
+        A_shape = A.shape
+        p_size = math.prod(p_shape)
+        q_size = math.prod(q_shape)
+        d_A = d_A.reshape((p_size, A_shape[len(p_shape)], q_size))
+        A = A.reshape((p_size, A_shape[len(p_shape)], q_size))
+        positions_of_d_A = rt.positions(d_A.shape[1], d_A)
+        d_A_below = (positions_of_d_A.unsqueeze(1) <= positions_of_d_A).unsqueeze(1)
+        others = rt.exclusive_prod(rt.where(d_A_below, A.unsqueeze(3), 1), 1)
+        return (
+            (d_A.unsqueeze(2) * torch.where(d_A_below, others, 0).mT)
+            .sum(1)
+            .reshape((*p_shape, A_shape[len(p_shape)], *q_shape))
+        )
 
 
 def cumprod(A: torch.Tensor, *, dim: int) -> torch.Tensor:

@@ -126,61 +126,42 @@ class _FocalLoss(Function):
         return grad_input, None, grad_weight, None, None
 
 
-def _focal_loss_tangent(input, target, weight, gamma, reduction, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
-    F = rt.log_softmax(input, 1)  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    minus_expm1_right = -right.expm1()
-    right_to_gamma = minus_expm1_right**gamma
-    flat_target = target.flatten()
-    weight_at_flat_target = weight.index_select(0, flat_target).reshape(target.shape)
-    d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
-    d_weight_right = (
-        d_weight.index_select(0, flat_target).reshape(target.shape)
-        * right
-        * right_to_gamma
-    )
-    right_exp_right = (
-        gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
-        if gamma != 0
-        else d_input.new_zeros(()).expand(target.shape)
-    )
-    right_difference = right_exp_right - right_to_gamma
-    d_loss = d_F_at_target * weight_at_flat_target * right_difference - d_weight_right
-    d_loss = _focal_loss_reduced(d_loss, reduction)
-    return d_F, d_loss
-
-
-class _FocalLossDual(_FocalLoss):
-    generate_vmap_rule = False
-
+class _FocalLossDual(rt.Dual, _FocalLoss):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_focal_loss_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _FocalLoss.setup_context(ctx, inputs, output)
-        input, target, weight, _, _ = inputs
-        loss, F = output
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(input, target, weight, loss, F)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _gamma, _reduction):
-        input, target, weight, loss, F = rt.primals(ctx.saved_tensors)
-        gamma = ctx.gamma
-        reduction = ctx.reduction
-        with rt.in_forward_mode():
-            d_F, d_loss = _focal_loss_tangent(
-                input, target, weight, gamma, reduction, d_input, d_weight
-            )
-            return d_loss.to(loss.dtype), d_F.reshape(F.shape).to(F.dtype)
+    def tangent(inputs, output, tangents):
+        input, target, weight, gamma, reduction = inputs
+        d_input, _, d_weight, _, _ = tangents
+        if weight is None:
+            weight = input.new_full((), 1).expand((input.shape[1],))
+        if d_weight is None:
+            d_weight = input.new_full((), 0).expand((input.shape[1],))
+        input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
+        d_F = d_input - (d_input * rt.softmax(input, 1)).sum(1, keepdim=True)
+        F = rt.log_softmax(input, 1)  # F[n,c,*q]
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+        minus_expm1_right = -right.expm1()
+        right_to_gamma = minus_expm1_right**gamma
+        flat_target = target.flatten()
+        weight_at_flat_target = weight.index_select(0, flat_target).reshape(
+            target.shape
+        )
+        d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
+        d_weight_right = (
+            d_weight.index_select(0, flat_target).reshape(target.shape)
+            * right
+            * right_to_gamma
+        )
+        right_exp_right = (
+            gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
+            if gamma != 0
+            else d_input.new_zeros(()).expand(target.shape)
+        )
+        right_difference = right_exp_right - right_to_gamma
+        d_loss = (
+            d_F_at_target * weight_at_flat_target * right_difference - d_weight_right
+        )
+        d_loss = _focal_loss_reduced(d_loss, reduction)
+        return d_loss, d_F
 
 
 _OPTIONS = "mean", "sum", "none"

@@ -8,10 +8,6 @@ Gradients, where G is the cotangent of output:
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 
-Tangents, where d_input is the tangent of input:
-
-    d_output[*p,k,*q] = d_input[*p,(0 k),*q]·sigmoid(halves[*p,1,k,*q]) + d_input[*p,(1 k),*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
-
 Fused kernels of torch: glu; glu backward.
 """
 # mypy: ignore-errors
@@ -42,6 +38,25 @@ def _glu_forward(input, dim):
         .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
     )
     return rt.no_view(output.to(dtype))
+
+
+def _glu_composed(input, dim):
+    dtype = input.dtype
+    input = rt.widened(input)[0]
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    input_size_per_two = input_shape[len(p_shape)] // 2
+    input = input.reshape(
+        (math.prod(p_shape), 2, input_size_per_two, math.prod(q_shape))
+    )
+    halves = input  # halves[*p,t,k,*q]
+    return rt.no_view(
+        (halves.select(1, 0) * halves.select(1, 1).sigmoid())
+        .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+        .to(dtype),
+    )
 
 
 class _Glu(Function):
@@ -83,48 +98,6 @@ class _Glu(Function):
         return grad_input, None
 
 
-def _glu_tangent(input, dim, output, d_input):
-    input, output, d_input = rt.widened(input, output, d_input)
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    p_size = math.prod(p_shape)
-    q_size = math.prod(q_shape)
-    d_input = d_input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
-    input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
-    output = output.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
-    halves = input  # halves[*p,t,k,*q]
-    sigmoid_halves = halves.select(1, 1).sigmoid()
-    return (
-        d_input.select(1, 0) * sigmoid_halves
-        + d_input.select(1, 1) * output * (1 - sigmoid_halves)
-    ).reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
-
-
-class _GluDual(_Glu):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_glu_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Glu.setup_context(ctx, inputs, output)
-        input, dim = inputs
-        ctx.dim = dim
-        ctx.save_for_forward(input, output)
-
-    @staticmethod
-    def jvp(ctx, d_input, _dim):
-        input, output = rt.primals(ctx.saved_tensors)
-        dim = ctx.dim
-        with rt.in_forward_mode():
-            d_output = _glu_tangent(input, dim, output, d_input)
-            return d_output.to(output.dtype)
-
-
 def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
     """Returns output[*p,k,*q] of input[*p,m,*q].
 
@@ -140,8 +113,8 @@ def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
         or input.shape[dim] % 2 != 0
     ):
         raise rt.explained("glu", "input[*p,m,*q]; dim=axis(m); k=m/t; t=2", input, dim)
-    if rt.forward_mode() and not torch.compiler.is_compiling():
-        return _GluDual.apply(input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
+    if rt.forward_mode():
+        return _glu_composed(input, dim)
+    if not torch.is_grad_enabled():
         return _glu_forward(input, dim)
     return rt.apply(_Glu, input, dim)

@@ -46,30 +46,13 @@ class _Hardsigmoid(Function):
         return grad_input
 
 
-def _hardsigmoid_tangent(input, d_input):
-    input, d_input = rt.widened_for_kernel(input, d_input)
-    return torch.ops.aten.hardtanh_backward(d_input / 6, input, -3, 3)
-
-
-class _HardsigmoidDual(_Hardsigmoid):
-    generate_vmap_rule = False
-
+class _HardsigmoidDual(rt.Dual, _Hardsigmoid):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_hardsigmoid_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _Hardsigmoid.setup_context(ctx, inputs, output)
+    def tangent(inputs, output, tangents):
         input = inputs[0]
-        ctx.save_for_forward(input, output)
-
-    @staticmethod
-    def jvp(ctx, d_input):
-        input, output = rt.primals(ctx.saved_tensors)
-        with rt.in_forward_mode():
-            d_output = _hardsigmoid_tangent(input, d_input)
-            return d_output.to(output.dtype)
+        d_input = tangents[0]
+        input, d_input = rt.widened_for_kernel(input, d_input)
+        return torch.ops.aten.hardtanh_backward(d_input / 6, input, -3, 3)
 
 
 def hardsigmoid(input: torch.Tensor) -> torch.Tensor:

@@ -80,41 +80,20 @@ class _HuberLoss(Function):
         return grad_input, grad_target, None, None
 
 
-def _huber_loss_tangent(input, target, reduction, delta, d_input, d_target):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    e = input - target  # e[*p]
-    d_input_minus_d_target = d_input - d_target
-    d_loss = rt.where(
-        e.abs() <= delta,
-        e * d_input_minus_d_target,
-        delta * e.sign() * d_input_minus_d_target,
-    )
-    return _huber_loss_reduced(d_loss, reduction)
-
-
-class _HuberLossDual(_HuberLoss):
-    generate_vmap_rule = False
-
+class _HuberLossDual(rt.Dual, _HuberLoss):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_huber_loss_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, loss):
-        _HuberLoss.setup_context(ctx, inputs, loss)
-        input, target, _, _ = inputs
-        ctx.save_for_forward(input, target, loss)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _reduction, _delta):
-        input, target, loss = rt.primals(ctx.saved_tensors)
-        reduction = ctx.reduction
-        delta = ctx.delta
-        with rt.in_forward_mode():
-            d_loss = _huber_loss_tangent(
-                input, target, reduction, delta, d_input, d_target
-            )
-            return d_loss.to(loss.dtype)
+    def tangent(inputs, loss, tangents):
+        input, target, reduction, delta = inputs
+        d_input, d_target, _, _ = tangents
+        input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
+        e = input - target  # e[*p]
+        d_input_minus_d_target = d_input - d_target
+        d_loss = rt.where(
+            e.abs() <= delta,
+            e * d_input_minus_d_target,
+            delta * e.sign() * d_input_minus_d_target,
+        )
+        return _huber_loss_reduced(d_loss, reduction)
 
 
 _OPTIONS = "mean", "sum", "none"

@@ -144,59 +144,35 @@ class _InfoNce(Function):
         return grad_query, grad_positive_key, None, None
 
 
-def _info_nce_tangent(
-    query, positive_key, temperature, reduction, d_query, d_positive_key
-):
-    low = rt.autocast_product(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
-    query, positive_key, d_query, d_positive_key = given
-    rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-    queries = rsqrt_query * query  # queries[n,d]
-    d_queries = rsqrt_query * (
-        d_query - (d_query * queries).sum(1, keepdim=True) * queries
-    )
-    rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-    keys = rsqrt_positive_key * positive_key  # keys[n,d]
-    d_keys = rsqrt_positive_key * (
-        d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
-    )
-    low_keys = keys.mT.to(low)
-    low_queries = queries.to(low)
-    d_similarity = (d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)).to(
-        wide
-    ) / temperature
-    similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
-    sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
-    d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
-    return _info_nce_reduced(d_loss, reduction)
-
-
-class _InfoNceDual(_InfoNce):
-    generate_vmap_rule = False
-
+class _InfoNceDual(rt.Dual, _InfoNce):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_info_nce_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _InfoNce.setup_context(ctx, inputs, output)
-        query, positive_key, _, _ = inputs
-        loss = output[0]
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(query, positive_key, loss)
-
-    @staticmethod
-    def jvp(ctx, d_query, d_positive_key, _temperature, _reduction):
-        query, positive_key, loss = rt.primals(ctx.saved_tensors)
-        temperature = ctx.temperature
-        reduction = ctx.reduction
-        with rt.in_forward_mode():
-            d_loss = _info_nce_tangent(
-                query, positive_key, temperature, reduction, d_query, d_positive_key
-            )
-            return d_loss.to(loss.dtype), None
+    def tangent(inputs, output, tangents):
+        query, positive_key, temperature, reduction = inputs
+        d_query, d_positive_key, _, _ = tangents
+        low = rt.autocast_product(query, positive_key)
+        wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
+        query, positive_key, d_query, d_positive_key = given
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query  # queries[n,d]
+        d_queries = rsqrt_query * (
+            d_query - (d_query * queries).sum(1, keepdim=True) * queries
+        )
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
+        d_keys = rsqrt_positive_key * (
+            d_positive_key - (d_positive_key * keys).sum(1, keepdim=True) * keys
+        )
+        low_keys = keys.mT.to(low)
+        low_queries = queries.to(low)
+        d_similarity = (
+            d_queries.to(low) @ low_keys + low_queries @ d_keys.mT.to(low)
+        ).to(wide) / temperature
+        similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
+        sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
+        d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
+        d_loss = _info_nce_reduced(d_loss, reduction)
+        return d_loss, None
 
 
 _OPTIONS = "mean", "sum", "none"

@@ -110,87 +110,72 @@ class _LocalResponseNorm(Function):
         return grad_input, None, None, None, None
 
 
-def _local_response_norm_tangent(input, window, alpha, beta, k, d_input):
-    input, d_input = rt.widened(input, d_input)
-    q_axes = tuple(range(2 - input.dim(), 0))
-    window_per_two = (window - 1) // 2
-    window_per_two2 = window // 2
-    window_sum_plus_one = window_per_two2 + window_per_two + 1
-    window_per_two_plus_one = window_per_two + 1
-    input_squared = input.square()
-    zeros_like_d_input = input_squared.new_zeros(
-        (d_input.shape[0], window_per_two2, *d_input.shape[2:])
-    )
-    zeros_like_d_input2 = input_squared.new_zeros(
-        (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
-    )
-    divisor = k + alpha / window * torch.cat(
-        (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
-    ).unfold(1, window_sum_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-    positions_of_d_input = rt.positions(d_input.shape[1], d_input)
-    to_d_input = positions_of_d_input.to(torch.float64)
-    spread_d_input = positions_of_d_input.unsqueeze(1)
-    half_window = 0.5 * window
-    any_to_d_input = (
-        (to_d_input - half_window <= spread_d_input)
-        & (spread_d_input <= to_d_input + half_window - 0.5)
-    ).any(0)
-    d_input_input = d_input * input
-    minus_beta = -beta
-    safe_divisor_to_beta = torch.where(
-        rt.unsqueeze(any_to_d_input, q_axes), divisor, 1
-    ) ** -(1 + beta)
-    zeros_like_d_input3 = d_input.new_zeros(()).expand(d_input.shape)
-    zeros_like_d_input_with_window = d_input_input.new_zeros(
-        (d_input.shape[0], window_per_two2, *d_input.shape[2:])
-    )
-    zeros_like_d_input4 = d_input_input.new_zeros(
-        (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
-    )
-    joined_d_input_input = torch.cat(
-        (zeros_like_d_input_with_window, d_input_input, zeros_like_d_input4), 1
-    )
-    sum_of_d_input_input = (
-        joined_d_input_input.unfold(1, window_sum_plus_one, 1).sum(-1)
-        if minus_beta != 0
-        else None
-    )
-    part_of_d_input_input = (
-        sum_of_d_input_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
-    )
-    input_divisor = (
-        2 * alpha * beta / window * input * safe_divisor_to_beta * part_of_d_input_input
-        if minus_beta != 0
-        else zeros_like_d_input3
-    )
-    return d_input * divisor**minus_beta - input_divisor
-
-
-class _LocalResponseNormDual(_LocalResponseNorm):
-    generate_vmap_rule = False
-
+class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_local_response_norm_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _LocalResponseNorm.setup_context(ctx, inputs, output)
-        input = inputs[0]
-        ctx.save_for_forward(input, output)
-
-    @staticmethod
-    def jvp(ctx, d_input, _window, _alpha, _beta, _k):
-        input, output = rt.primals(ctx.saved_tensors)
-        window = ctx.window
-        alpha = ctx.alpha
-        beta = ctx.beta
-        k = ctx.k
-        with rt.in_forward_mode():
-            d_output = _local_response_norm_tangent(
-                input, window, alpha, beta, k, d_input
-            )
-            return d_output.to(output.dtype)
+    def tangent(inputs, output, tangents):
+        input, window, alpha, beta, k = inputs
+        d_input = tangents[0]
+        input, d_input = rt.widened(input, d_input)
+        q_axes = tuple(range(2 - input.dim(), 0))
+        window_per_two = (window - 1) // 2
+        window_per_two2 = window // 2
+        window_sum_plus_one = window_per_two2 + window_per_two + 1
+        window_per_two_plus_one = window_per_two + 1
+        input_squared = input.square()
+        zeros_like_d_input = input_squared.new_zeros(
+            (d_input.shape[0], window_per_two2, *d_input.shape[2:])
+        )
+        zeros_like_d_input2 = input_squared.new_zeros(
+            (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
+        )
+        divisor = k + alpha / window * torch.cat(
+            (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
+        ).unfold(1, window_sum_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
+        positions_of_d_input = rt.positions(d_input.shape[1], d_input)
+        to_d_input = positions_of_d_input.to(torch.float64)
+        spread_d_input = positions_of_d_input.unsqueeze(1)
+        half_window = 0.5 * window
+        any_to_d_input = (
+            (to_d_input - half_window <= spread_d_input)
+            & (spread_d_input <= to_d_input + half_window - 0.5)
+        ).any(0)
+        d_input_input = d_input * input
+        minus_beta = -beta
+        safe_divisor_to_beta = torch.where(
+            rt.unsqueeze(any_to_d_input, q_axes), divisor, 1
+        ) ** -(1 + beta)
+        zeros_like_d_input3 = d_input.new_zeros(()).expand(d_input.shape)
+        zeros_like_d_input_with_window = d_input_input.new_zeros(
+            (d_input.shape[0], window_per_two2, *d_input.shape[2:])
+        )
+        zeros_like_d_input4 = d_input_input.new_zeros(
+            (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
+        )
+        joined_d_input_input = torch.cat(
+            (zeros_like_d_input_with_window, d_input_input, zeros_like_d_input4), 1
+        )
+        sum_of_d_input_input = (
+            joined_d_input_input.unfold(1, window_sum_plus_one, 1).sum(-1)
+            if minus_beta != 0
+            else None
+        )
+        part_of_d_input_input = (
+            sum_of_d_input_input.narrow(1, 0, d_input.shape[1])
+            if minus_beta != 0
+            else None
+        )
+        input_divisor = (
+            2
+            * alpha
+            * beta
+            / window
+            * input
+            * safe_divisor_to_beta
+            * part_of_d_input_input
+            if minus_beta != 0
+            else zeros_like_d_input3
+        )
+        return d_input * divisor**minus_beta - input_divisor
 
 
 def local_response_norm(

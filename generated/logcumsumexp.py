@@ -45,34 +45,16 @@ class _Logcumsumexp(Function):
         return grad_A, None
 
 
-def _logcumsumexp_tangent(A, dim, F, d_A):
-    A, F, d_A = rt.widened(A, F, d_A)
-    clamped_F = F.clamp_min(torch.finfo(d_A.dtype).min)
-    return rt.decayed_sum(
-        (d_A * (A - clamped_F).exp()).flip(dim), (-clamped_F).flip(dim), dim
-    ).flip(dim)
-
-
-class _LogcumsumexpDual(_Logcumsumexp):
-    generate_vmap_rule = False
-
+class _LogcumsumexpDual(rt.Dual, _Logcumsumexp):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_logcumsumexp_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, F):
-        _Logcumsumexp.setup_context(ctx, inputs, F)
-        A = inputs[0]
-        ctx.save_for_forward(A, F)
-
-    @staticmethod
-    def jvp(ctx, d_A, _dim):
-        A, F = rt.primals(ctx.saved_tensors)
-        dim = ctx.dim
-        with rt.in_forward_mode():
-            d_F = _logcumsumexp_tangent(A, dim, F, d_A)
-            return d_F.to(F.dtype)
+    def tangent(inputs, F, tangents):
+        A, dim = inputs
+        d_A = tangents[0]
+        A, F, d_A = rt.widened(A, F, d_A)
+        clamped_F = F.clamp_min(torch.finfo(d_A.dtype).min)
+        return rt.decayed_sum(
+            (d_A * (A - clamped_F).exp()).flip(dim), (-clamped_F).flip(dim), dim
+        ).flip(dim)
 
 
 def logcumsumexp(A: torch.Tensor, *, dim: int) -> torch.Tensor:

@@ -43,32 +43,13 @@ class _Logsumexp(Function):
         return grad_A, None, None
 
 
-def _logsumexp_tangent(A, dim, keepdim, d_A):
-    A, d_A = rt.widened(A, d_A)
-    return (d_A * torch.softmax(A, dim)).sum(dim, keepdim=keepdim)
-
-
-class _LogsumexpDual(_Logsumexp):
-    generate_vmap_rule = False
-
+class _LogsumexpDual(rt.Dual, _Logsumexp):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_logsumexp_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, F):
-        _Logsumexp.setup_context(ctx, inputs, F)
-        A = inputs[0]
-        ctx.save_for_forward(A, F)
-
-    @staticmethod
-    def jvp(ctx, d_A, _dim, _keepdim):
-        A, F = rt.primals(ctx.saved_tensors)
-        dim = ctx.dim
-        keepdim = ctx.keepdim
-        with rt.in_forward_mode():
-            d_F = _logsumexp_tangent(A, dim, keepdim, d_A)
-            return d_F.to(F.dtype)
+    def tangent(inputs, F, tangents):
+        A, dim, keepdim = inputs
+        d_A = tangents[0]
+        A, d_A = rt.widened(A, d_A)
+        return (d_A * torch.softmax(A, dim)).sum(dim, keepdim=keepdim)
 
 
 def logsumexp(A: torch.Tensor, *, dim: int, keepdim: bool = False) -> torch.Tensor:

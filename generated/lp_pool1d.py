@@ -65,54 +65,34 @@ class _LpPool1d(Function):
         return grad_input, None, None, None
 
 
-def _lp_pool1d_tangent(input, norm_type, kernel_size, stride, d_input):
-    input, d_input = rt.widened(input, d_input)
-    windows_of_input = input.unfold(2, kernel_size, stride)
-    kernel_size_sum = (d_input.shape[2] - kernel_size) // stride + 1
-    windows_of_d_input = d_input.unfold(2, kernel_size, stride)
-    sum_of_d_input_input = (
-        (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
-        if norm_type != 0
-        else None
-    )
-    sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-    sum_of_input_to_scale = (
-        sum_of_input ** (rt.ieee_divide(1, norm_type) - 1) if norm_type != 0 else None
-    )
-    zeros_like_d_input = d_input.new_zeros(()).expand(
-        (d_input.shape[0], d_input.shape[1], kernel_size_sum)
-    )
-    return (
-        sum_of_input_to_scale * sum_of_d_input_input
-        if norm_type != 0
-        else zeros_like_d_input
-    )
-
-
-class _LpPool1dDual(_LpPool1d):
-    generate_vmap_rule = False
-
+class _LpPool1dDual(rt.Dual, _LpPool1d):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_lp_pool1d_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _LpPool1d.setup_context(ctx, inputs, output)
-        input = inputs[0]
-        ctx.save_for_forward(input, output)
-
-    @staticmethod
-    def jvp(ctx, d_input, _norm_type, _kernel_size, _stride):
-        input, output = rt.primals(ctx.saved_tensors)
-        norm_type = ctx.norm_type
-        kernel_size = ctx.kernel_size
-        stride = ctx.stride
-        with rt.in_forward_mode():
-            d_output = _lp_pool1d_tangent(
-                input, norm_type, kernel_size, stride, d_input
-            )
-            return d_output.to(output.dtype)
+    def tangent(inputs, output, tangents):
+        input, norm_type, kernel_size, stride = inputs
+        d_input = tangents[0]
+        input, d_input = rt.widened(input, d_input)
+        windows_of_input = input.unfold(2, kernel_size, stride)
+        kernel_size_sum = (d_input.shape[2] - kernel_size) // stride + 1
+        windows_of_d_input = d_input.unfold(2, kernel_size, stride)
+        sum_of_d_input_input = (
+            (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
+            if norm_type != 0
+            else None
+        )
+        sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
+        sum_of_input_to_scale = (
+            sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)
+            if norm_type != 0
+            else None
+        )
+        zeros_like_d_input = d_input.new_zeros(()).expand(
+            (d_input.shape[0], d_input.shape[1], kernel_size_sum)
+        )
+        return (
+            sum_of_input_to_scale * sum_of_d_input_input
+            if norm_type != 0
+            else zeros_like_d_input
+        )
 
 
 def lp_pool1d(

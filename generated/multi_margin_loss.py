@@ -119,65 +119,43 @@ class _MultiMarginLoss(Function):
         return grad_input, None, grad_weight, None, None, None
 
 
-def _multi_margin_loss_tangent(
-    input, target, weight, p, margin, reduction, d_input, d_weight
-):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
-    d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
-    other_than_target = target.unsqueeze(1) != rt.positions(d_input.shape[1], d_input)
-    p_nonzero = p != 0
-    relu_excess = excess.relu()
-    d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
-        other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
-    ).sum(1)
-    relu_excess_to_p = torch.where(
-        other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
-    ) ** (p - 1)
-    masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
-    sum_of_masked_d_excess = (
-        torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
-        if p_nonzero
-        else None
-    )
-    weight_at_target = weight.index_select(0, target) if p_nonzero else None
-    weight_d_excess = (
-        p * weight_at_target * sum_of_masked_d_excess
-        if p_nonzero
-        else d_input.new_zeros(()).expand(target.shape)
-    )
-    d_loss = (d_weight_relu_excess + weight_d_excess) / d_input.shape[1]
-    return _multi_margin_loss_reduced(d_loss, reduction)
-
-
-class _MultiMarginLossDual(_MultiMarginLoss):
-    generate_vmap_rule = False
-
+class _MultiMarginLossDual(rt.Dual, _MultiMarginLoss):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_multi_margin_loss_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, loss):
-        _MultiMarginLoss.setup_context(ctx, inputs, loss)
-        input, target, weight, _, _, _ = inputs
-        ctx.save_for_forward(input, target, weight, loss)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _p, _margin, _reduction):
-        input, target, weight, loss = rt.primals(ctx.saved_tensors)
-        p = ctx.p
-        margin = ctx.margin
-        reduction = ctx.reduction
-        with rt.in_forward_mode():
-            d_loss = _multi_margin_loss_tangent(
-                input, target, weight, p, margin, reduction, d_input, d_weight
-            )
-            return d_loss.to(loss.dtype)
+    def tangent(inputs, loss, tangents):
+        input, target, weight, p, margin, reduction = inputs
+        d_input, _, d_weight, _, _, _ = tangents
+        if weight is None:
+            weight = input.new_full((), 1).expand((input.shape[1],))
+        if d_weight is None:
+            d_weight = input.new_full((), 0).expand((input.shape[1],))
+        input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
+        excess = input - input.gather(1, target.unsqueeze(1)) + margin  # excess[n,c]
+        d_excess = d_input - d_input.gather(1, target.unsqueeze(1))
+        other_than_target = target.unsqueeze(1) != rt.positions(
+            d_input.shape[1], d_input
+        )
+        p_nonzero = p != 0
+        relu_excess = excess.relu()
+        d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
+            other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
+        ).sum(1)
+        relu_excess_to_p = torch.where(
+            other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
+        ) ** (p - 1)
+        masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
+        sum_of_masked_d_excess = (
+            torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
+            if p_nonzero
+            else None
+        )
+        weight_at_target = weight.index_select(0, target) if p_nonzero else None
+        weight_d_excess = (
+            p * weight_at_target * sum_of_masked_d_excess
+            if p_nonzero
+            else d_input.new_zeros(()).expand(target.shape)
+        )
+        d_loss = (d_weight_relu_excess + weight_d_excess) / d_input.shape[1]
+        return _multi_margin_loss_reduced(d_loss, reduction)
 
 
 _OPTIONS = "mean", "sum", "none"

@@ -19,21 +19,6 @@ Gradients for reduction="none", where G is the cotangent of loss:
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[c]
     grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,c]
 
-Tangents for reduction="mean", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_average = −(average·Σₙ [target[n] ≠ ignore_index]·d_weight[target[n]] + Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]]))/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])
-
-Tangents for reduction="sum", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_total = −Σₙ [target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
-
-Tangents for reduction="none", where d_input is the tangent of input and d_weight is
-the tangent of weight:
-
-    d_loss[n] = −[target[n] ≠ ignore_index]·(d_input[n,target[n]]·weight[target[n]] + d_weight[target[n]]·input[n,target[n]])
-
 Fused kernels of torch: nll_loss, unreduced; nll_loss backward, unreduced.
 """
 # mypy: ignore-errors
@@ -56,6 +41,30 @@ def _nll_loss_mean_forward(input, target, weight, ignore_index):
         if weight is None
         else weight.index_select(0, torch.where(target_differs, target, 0))
     )
+    sum_of_masked_weight = (
+        target_differs.sum(dtype=input.dtype)
+        if weight is None
+        else torch.where(target_differs, weight_at_masked_target, 0).sum()
+    )
+    return (total / sum_of_masked_weight).to(dtype)
+
+
+def _nll_loss_mean_composed(input, target, weight, ignore_index):
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    weight_at_masked_target = (
+        None if weight is None else weight.index_select(0, masked_target)
+    )
+    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+    minus_input_weight = (
+        -input_at_masked_target
+        if weight is None
+        else -input_at_masked_target * weight_at_masked_target
+    )
+    loss = torch.where(target_differs, minus_input_weight, 0)
+    total = loss.sum()
     sum_of_masked_weight = (
         target_differs.sum(dtype=input.dtype)
         if weight is None
@@ -151,67 +160,25 @@ class _NllLossMean(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_mean_tangent(
-    input, target, weight, ignore_index, average, d_input, d_weight
-):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    given = rt.widened(input, weight, average, d_input, d_weight)
-    input, weight, average, d_input, d_weight = given
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    d_weight_at_masked_target = d_weight.index_select(0, masked_target)
-    weight_at_masked_target = weight.index_select(0, masked_target)
-    spread_masked_target = masked_target.unsqueeze(1)
-    average_d_weight = (
-        average * torch.where(target_differs, d_weight_at_masked_target, 0).sum()
-    )
-    d_input_weight = (
-        d_input.gather(1, spread_masked_target).squeeze(1) * weight_at_masked_target
-    )
-    d_weight_input = d_weight_at_masked_target * input.gather(
-        1, spread_masked_target
-    ).squeeze(1)
-    masked_d_input_weight = torch.where(
-        target_differs, d_input_weight + d_weight_input, 0
-    )
-    return -(average_d_weight + masked_d_input_weight.sum()) / torch.where(
-        target_differs.any(0),
-        torch.where(target_differs, weight_at_masked_target, 0).sum(),
-        1,
-    )
-
-
-class _NllLossMeanDual(_NllLossMean):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_nll_loss_mean_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, average):
-        _NllLossMean.setup_context(ctx, inputs, average)
-        input, target, weight, _ = inputs
-        ctx.save_for_forward(input, target, weight, average)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, average = rt.primals(ctx.saved_tensors)
-        ignore_index = ctx.ignore_index
-        with rt.in_forward_mode():
-            d_average = _nll_loss_mean_tangent(
-                input, target, weight, ignore_index, average, d_input, d_weight
-            )
-            return d_average.to(average.dtype)
-
-
 def _nll_loss_sum_forward(input, target, weight, ignore_index):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
     return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+
+
+def _nll_loss_sum_composed(input, target, weight, ignore_index):
+    dtype = rt.autocast_float32(input, weight)
+    input, weight = rt.widened(input, weight)
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+    minus_input_weight = (
+        -input_at_masked_target
+        if weight is None
+        else -input_at_masked_target * weight.index_select(0, masked_target)
+    )
+    loss = torch.where(target_differs, minus_input_weight, 0)
+    return loss.sum().to(dtype)
 
 
 class _NllLossSum(Function):
@@ -280,51 +247,24 @@ class _NllLossSum(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_sum_tangent(input, target, weight, ignore_index, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_masked_target = masked_target.unsqueeze(1)
-    d_input_at_masked_target = d_input.gather(1, spread_masked_target).squeeze(1)
-    d_input_weight = d_input_at_masked_target * weight.index_select(0, masked_target)
-    d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
-        1, spread_masked_target
-    ).squeeze(1)
-    return -torch.where(target_differs, d_input_weight + d_weight_input, 0).sum()
-
-
-class _NllLossSumDual(_NllLossSum):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_nll_loss_sum_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, total):
-        _NllLossSum.setup_context(ctx, inputs, total)
-        input, target, weight, _ = inputs
-        ctx.save_for_forward(input, target, weight, total)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, total = rt.primals(ctx.saved_tensors)
-        ignore_index = ctx.ignore_index
-        with rt.in_forward_mode():
-            d_total = _nll_loss_sum_tangent(
-                input, target, weight, ignore_index, d_input, d_weight
-            )
-            return d_total.to(total.dtype)
-
-
 def _nll_loss_none_forward(input, target, weight, ignore_index):
     dtype = rt.promoted(input, weight)
     input, weight = rt.widened_for_kernel(input, weight)
     return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
+
+
+def _nll_loss_none_composed(input, target, weight, ignore_index):
+    dtype = rt.promoted(input, weight)
+    input, weight = rt.widened_for_kernel(input, weight)
+    target_differs = target != ignore_index
+    masked_target = torch.where(target_differs, target, 0)
+    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+    minus_input_weight = (
+        -input_at_masked_target
+        if weight is None
+        else -input_at_masked_target * weight.index_select(0, masked_target)
+    )
+    return torch.where(target_differs, minus_input_weight, 0).to(dtype)
 
 
 class _NllLossNone(Function):
@@ -380,51 +320,10 @@ class _NllLossNone(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_none_tangent(input, target, weight, ignore_index, d_input, d_weight):
-    if weight is None:
-        weight = input.new_full((), 1).expand((input.shape[1],))
-    if d_weight is None:
-        d_weight = input.new_full((), 0).expand((input.shape[1],))
-    input, weight, d_input, d_weight = rt.widened(input, weight, d_input, d_weight)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    spread_masked_target = masked_target.unsqueeze(1)
-    d_input_at_masked_target = d_input.gather(1, spread_masked_target).squeeze(1)
-    d_input_weight = d_input_at_masked_target * weight.index_select(0, masked_target)
-    d_weight_input = d_weight.index_select(0, masked_target) * input.gather(
-        1, spread_masked_target
-    ).squeeze(1)
-    return torch.where(target_differs, -(d_input_weight + d_weight_input), 0)
-
-
-class _NllLossNoneDual(_NllLossNone):
-    generate_vmap_rule = False
-
-    @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_nll_loss_none_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, loss):
-        _NllLossNone.setup_context(ctx, inputs, loss)
-        input, target, weight, _ = inputs
-        ctx.save_for_forward(input, target, weight, loss)
-
-    @staticmethod
-    def jvp(ctx, d_input, _target, d_weight, _ignore_index):
-        input, target, weight, loss = rt.primals(ctx.saved_tensors)
-        ignore_index = ctx.ignore_index
-        with rt.in_forward_mode():
-            d_loss = _nll_loss_none_tangent(
-                input, target, weight, ignore_index, d_input, d_weight
-            )
-            return d_loss.to(loss.dtype)
-
-
 _OPTIONS = {
-    "mean": (_NllLossMean, _NllLossMeanDual, _nll_loss_mean_forward),
-    "sum": (_NllLossSum, _NllLossSumDual, _nll_loss_sum_forward),
-    "none": (_NllLossNone, _NllLossNoneDual, _nll_loss_none_forward),
+    "mean": (_NllLossMean, _nll_loss_mean_forward, _nll_loss_mean_composed),
+    "sum": (_NllLossSum, _nll_loss_sum_forward, _nll_loss_sum_composed),
+    "none": (_NllLossNone, _nll_loss_none_forward, _nll_loss_none_composed),
 }
 
 
@@ -458,11 +357,11 @@ def nll_loss(
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
         raise rt.explained("nll_loss", signature, input, target, weight, reduction)
-    function, dual, forward = _OPTIONS[reduction]
+    function, forward, composed = _OPTIONS[reduction]
     if torch.compiler.is_compiling():
         input, target, weight = rt.distinct(input, target, weight)
-    if rt.forward_mode() and not torch.compiler.is_compiling():
-        return dual.apply(input, target, weight, ignore_index)
-    if not torch.is_grad_enabled() or rt.forward_mode():
+    if rt.forward_mode():
+        return composed(input, target, weight, ignore_index)
+    if not torch.is_grad_enabled():
         return forward(input, target, weight, ignore_index)
     return rt.apply(function, input, target, weight, ignore_index)

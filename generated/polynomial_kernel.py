@@ -87,50 +87,31 @@ class _PolynomialKernel(Function):
         return grad_x1, grad_x2, None, None, None
 
 
-def _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2):
-    low = rt.autocast_product(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
-    x1_to_degree = (
-        (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1) if degree != 0 else None
-    )
-    d_x1_x2_plus_x1_d_x2 = (
-        (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
-    )
-    zeros_like_d_x1 = d_x1.new_zeros((), dtype=wide).expand(
-        (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
-    )
-    return (
-        gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
-        if degree != 0
-        else zeros_like_d_x1
-    )
-
-
-class _PolynomialKernelDual(_PolynomialKernel):
-    generate_vmap_rule = False
-
+class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_polynomial_kernel_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _PolynomialKernel.setup_context(ctx, inputs, output)
-        x1, x2, _, _, _ = inputs
-        K = output[0]
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(x1, x2, K)
-
-    @staticmethod
-    def jvp(ctx, d_x1, d_x2, _gamma, _coef0, _degree):
-        x1, x2, K = rt.primals(ctx.saved_tensors)
-        gamma = ctx.gamma
-        coef0 = ctx.coef0
-        degree = ctx.degree
-        with rt.in_forward_mode():
-            d_K = _polynomial_kernel_tangent(x1, x2, gamma, coef0, degree, d_x1, d_x2)
-            return d_K.to(K.dtype), None
+    def tangent(inputs, output, tangents):
+        x1, x2, gamma, coef0, degree = inputs
+        d_x1, d_x2, _, _, _ = tangents
+        low = rt.autocast_product(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
+        x1_to_degree = (
+            (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+            if degree != 0
+            else None
+        )
+        d_x1_x2_plus_x1_d_x2 = (
+            (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
+        )
+        zeros_like_d_x1 = d_x1.new_zeros((), dtype=wide).expand(
+            (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
+        )
+        d_K = (
+            gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
+            if degree != 0
+            else zeros_like_d_x1
+        )
+        return d_K, None
 
 
 def polynomial_kernel(

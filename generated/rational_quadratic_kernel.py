@@ -129,74 +129,56 @@ class _RationalQuadraticKernel(Function):
         return grad_x1, grad_x2, None, None
 
 
-def _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2):
-    low = rt.autocast_product(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    low_x2_centred = x2_centred.mT.to(low)
-    low_x1_centred = x1_centred.to(low)
-    D = (
-        x1_centred.square().sum(-1, keepdim=True)
-        + x2_centred.square().sum(-1).unsqueeze(-2)
-        - 2 * (low_x1_centred @ low_x2_centred).to(wide)
-    ).clamp_min(0)
-    d_x1_sum = (
-        d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
-        if -alpha != 0
-        else None
-    )
-    D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-    sum_of_d_x1_x1_centred = (
-        (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
-    )
-    sum_of_d_x2_x2_centred = (
-        (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
-    )
-    d_x1_sum_difference = (
-        d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
-        if -alpha != 0
-        else None
-    )
-    zeros_like_d_x1 = d_x1.new_zeros(()).expand(
-        (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
-    )
-    return (
-        2 * gamma * D_to_alpha * d_x1_sum_difference if -alpha != 0 else zeros_like_d_x1
-    )
-
-
-class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
-    generate_vmap_rule = False
-
+class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_rational_quadratic_kernel_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _RationalQuadraticKernel.setup_context(ctx, inputs, output)
-        x1, x2, _, _ = inputs
-        K = output[0]
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(x1, x2, K)
-
-    @staticmethod
-    def jvp(ctx, d_x1, d_x2, _gamma, _alpha):
-        x1, x2, K = rt.primals(ctx.saved_tensors)
-        gamma = ctx.gamma
-        alpha = ctx.alpha
-        with rt.in_forward_mode():
-            d_K = _rational_quadratic_kernel_tangent(x1, x2, gamma, alpha, d_x1, d_x2)
-            return d_K.to(K.dtype), None, None
+    def tangent(inputs, output, tangents):
+        x1, x2, gamma, alpha = inputs
+        d_x1, d_x2, _, _ = tangents
+        low = rt.autocast_product(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        low_x2_centred = x2_centred.mT.to(low)
+        low_x1_centred = x1_centred.to(low)
+        D = (
+            x1_centred.square().sum(-1, keepdim=True)
+            + x2_centred.square().sum(-1).unsqueeze(-2)
+            - 2 * (low_x1_centred @ low_x2_centred).to(wide)
+        ).clamp_min(0)
+        d_x1_sum = (
+            d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
+            if -alpha != 0
+            else None
+        )
+        D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
+        sum_of_d_x1_x1_centred = (
+            (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
+        )
+        sum_of_d_x2_x2_centred = (
+            (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
+        )
+        d_x1_sum_difference = (
+            d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
+            if -alpha != 0
+            else None
+        )
+        zeros_like_d_x1 = d_x1.new_zeros(()).expand(
+            (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
+        )
+        d_K = (
+            2 * gamma * D_to_alpha * d_x1_sum_difference
+            if -alpha != 0
+            else zeros_like_d_x1
+        )
+        return d_K, None, None
 
 
 def rational_quadratic_kernel(

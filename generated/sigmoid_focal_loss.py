@@ -144,62 +144,38 @@ class _SigmoidFocalLoss(Function):
         return grad_input, grad_target, None, None, None
 
 
-def _sigmoid_focal_loss_tangent(
-    input, target, alpha, gamma, reduction, d_input, d_target
-):
-    input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
-    probability = input.sigmoid()  # probability[*p]
-    one_minus_probability = 1 - probability
-    one_minus_target = 1 - target
-    probability_target = probability * one_minus_target
-    wrong = target * one_minus_probability + probability_target  # wrong[*p]
-    minus_input = -input
-    entropy = -(
-        target * torch.nn.functional.logsigmoid(input)
-        + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
-    )
-    one_minus_alpha = 1 - alpha
-    balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
-    d_wrong = (
-        probability
-        * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
-        + d_target
-    )
-    d_target_alpha_sum = d_target * (
-        (alpha - one_minus_alpha) * entropy - input * balance
-    ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
-    d_loss = wrong**gamma * d_target_alpha_sum + (
-        gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
-        if gamma != 0
-        else d_input.new_zeros(()).expand(d_input.shape)
-    )
-    return _sigmoid_focal_loss_reduced(d_loss, reduction)
-
-
-class _SigmoidFocalLossDual(_SigmoidFocalLoss):
-    generate_vmap_rule = False
-
+class _SigmoidFocalLossDual(rt.Dual, _SigmoidFocalLoss):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_sigmoid_focal_loss_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, loss):
-        _SigmoidFocalLoss.setup_context(ctx, inputs, loss)
-        input, target, _, _, _ = inputs
-        ctx.save_for_forward(input, target, loss)
-
-    @staticmethod
-    def jvp(ctx, d_input, d_target, _alpha, _gamma, _reduction):
-        input, target, loss = rt.primals(ctx.saved_tensors)
-        alpha = ctx.alpha
-        gamma = ctx.gamma
-        reduction = ctx.reduction
-        with rt.in_forward_mode():
-            d_loss = _sigmoid_focal_loss_tangent(
-                input, target, alpha, gamma, reduction, d_input, d_target
-            )
-            return d_loss.to(loss.dtype)
+    def tangent(inputs, loss, tangents):
+        input, target, alpha, gamma, reduction = inputs
+        d_input, d_target, _, _, _ = tangents
+        input, target, d_input, d_target = rt.widened(input, target, d_input, d_target)
+        probability = input.sigmoid()  # probability[*p]
+        one_minus_probability = 1 - probability
+        one_minus_target = 1 - target
+        probability_target = probability * one_minus_target
+        wrong = target * one_minus_probability + probability_target  # wrong[*p]
+        minus_input = -input
+        entropy = -(
+            target * torch.nn.functional.logsigmoid(input)
+            + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
+        )
+        one_minus_alpha = 1 - alpha
+        balance = alpha * target + one_minus_alpha * one_minus_target  # balance[*p]
+        d_wrong = (
+            probability
+            * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
+            + d_target
+        )
+        d_target_alpha_sum = d_target * (
+            (alpha - one_minus_alpha) * entropy - input * balance
+        ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
+        d_loss = wrong**gamma * d_target_alpha_sum + (
+            gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
+            if gamma != 0
+            else d_input.new_zeros(()).expand(d_input.shape)
+        )
+        return _sigmoid_focal_loss_reduced(d_loss, reduction)
 
 
 _OPTIONS = "none", "mean", "sum"

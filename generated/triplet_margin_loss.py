@@ -175,94 +175,50 @@ class _TripletMarginLoss(Function):
         return grad_anchor, grad_positive, grad_negative, None, None, None, None
 
 
-def _triplet_margin_loss_tangent(
-    anchor,
-    positive,
-    negative,
-    margin,
-    p,
-    eps,
-    reduction,
-    d_anchor,
-    d_positive,
-    d_negative,
-):
-    given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
-    anchor, positive, negative, d_anchor, d_positive, d_negative = given
-    towards = anchor - positive + eps  # towards[n,d]
-    abs_towards = towards.abs()
-    powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = anchor - negative + eps  # away[n,d]
-    abs_away = away.abs()
-    powers_far = (abs_away**p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    p_nonzero = p != 0
-    near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
-    spread_near = near_and_p_nonzero.unsqueeze(1)
-    inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-    p_minus_one = p - 1
-    sum_of_abs_towards = (
-        torch.where(spread_near, abs_towards, 1) ** p_minus_one
-        * towards.sign()
-        * (d_anchor - d_positive)
-    ).sum(1)
-    powers_far_to_p_nonzero = (
-        torch.where(near_and_p_nonzero, powers_far, 1) ** inverse_safe_p_minus_one
-    )
-    powers_near_abs_towards = (
-        torch.where(near_and_p_nonzero, powers_near, 1) ** inverse_safe_p_minus_one
-        * sum_of_abs_towards
-    )
-    sum_of_abs_away = (
-        torch.where(spread_near, abs_away, 1) ** p_minus_one
-        * away.sign()
-        * (d_anchor - d_negative)
-    ).sum(1)
-    d_loss = rt.where(
-        near_and_p_nonzero,
-        powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
-        0,
-    )
-    return _triplet_margin_loss_reduced(d_loss, reduction)
-
-
-class _TripletMarginLossDual(_TripletMarginLoss):
-    generate_vmap_rule = False
-
+class _TripletMarginLossDual(rt.Dual, _TripletMarginLoss):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_triplet_margin_loss_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _TripletMarginLoss.setup_context(ctx, inputs, output)
-        anchor, positive, negative, _, _, _, _ = inputs
-        loss = output[0]
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(anchor, positive, negative, loss)
-
-    @staticmethod
-    def jvp(ctx, d_anchor, d_positive, d_negative, _margin, _p, _eps, _reduction):
-        anchor, positive, negative, loss = rt.primals(ctx.saved_tensors)
-        margin = ctx.margin
-        p = ctx.p
-        eps = ctx.eps
-        reduction = ctx.reduction
-        with rt.in_forward_mode():
-            d_loss = _triplet_margin_loss_tangent(
-                anchor,
-                positive,
-                negative,
-                margin,
-                p,
-                eps,
-                reduction,
-                d_anchor,
-                d_positive,
-                d_negative,
-            )
-            return d_loss.to(loss.dtype), None, None
+    def tangent(inputs, output, tangents):
+        anchor, positive, negative, margin, p, eps, reduction = inputs
+        d_anchor, d_positive, d_negative, _, _, _, _ = tangents
+        given = rt.widened(anchor, positive, negative, d_anchor, d_positive, d_negative)
+        anchor, positive, negative, d_anchor, d_positive, d_negative = given
+        towards = anchor - positive + eps  # towards[n,d]
+        abs_towards = towards.abs()
+        powers_near = (abs_towards**p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = anchor - negative + eps  # away[n,d]
+        abs_away = away.abs()
+        powers_far = (abs_away**p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+        p_nonzero = p != 0
+        near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
+        spread_near = near_and_p_nonzero.unsqueeze(1)
+        inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        p_minus_one = p - 1
+        sum_of_abs_towards = (
+            torch.where(spread_near, abs_towards, 1) ** p_minus_one
+            * towards.sign()
+            * (d_anchor - d_positive)
+        ).sum(1)
+        powers_far_to_p_nonzero = (
+            torch.where(near_and_p_nonzero, powers_far, 1) ** inverse_safe_p_minus_one
+        )
+        powers_near_abs_towards = (
+            torch.where(near_and_p_nonzero, powers_near, 1) ** inverse_safe_p_minus_one
+            * sum_of_abs_towards
+        )
+        sum_of_abs_away = (
+            torch.where(spread_near, abs_away, 1) ** p_minus_one
+            * away.sign()
+            * (d_anchor - d_negative)
+        ).sum(1)
+        d_loss = rt.where(
+            near_and_p_nonzero,
+            powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
+            0,
+        )
+        d_loss = _triplet_margin_loss_reduced(d_loss, reduction)
+        return d_loss, None, None
 
 
 _OPTIONS = "mean", "sum", "none"

@@ -85,45 +85,26 @@ class _VectorNorm(Function):
         return grad_A, None, None, None
 
 
-def _vector_norm_tangent(A, ord, dim, keepdim, d_A):
-    A, d_A = rt.widened(A, d_A)
-    abs_A = A.abs()
-    total = (abs_A**ord).sum(dim)  # total[*p,*q]
-    ord_nonzero = ord != 0
-    total_and_ord_nonzero = (total != 0) & ord_nonzero
-    safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)
-    sum_of_d_A = (d_A * safe_abs_A ** (ord - 1) * A.sign()).sum(dim)
-    safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-        rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-    )
-    d_F = torch.where(total_and_ord_nonzero, safe_total_to_ord_nonzero * sum_of_d_A, 0)
-    return d_F.unsqueeze(dim) if keepdim else d_F
-
-
-class _VectorNormDual(_VectorNorm):
-    generate_vmap_rule = False
-
+class _VectorNormDual(rt.Dual, _VectorNorm):
     @staticmethod
-    def vmap(info, in_dims, *given):
-        return rt.vmapped(_vector_norm_forward, in_dims, given)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _VectorNorm.setup_context(ctx, inputs, output)
-        A = inputs[0]
-        F = output[0]
-        ctx.set_materialize_grads(True)
-        ctx.save_for_forward(A, F)
-
-    @staticmethod
-    def jvp(ctx, d_A, _ord, _dim, _keepdim):
-        A, F = rt.primals(ctx.saved_tensors)
-        ord = ctx.ord
-        dim = ctx.dim
-        keepdim = ctx.keepdim
-        with rt.in_forward_mode():
-            d_F = _vector_norm_tangent(A, ord, dim, keepdim, d_A)
-            return d_F.to(F.dtype), None
+    def tangent(inputs, output, tangents):
+        A, ord, dim, keepdim = inputs
+        d_A = tangents[0]
+        A, d_A = rt.widened(A, d_A)
+        abs_A = A.abs()
+        total = (abs_A**ord).sum(dim)  # total[*p,*q]
+        ord_nonzero = ord != 0
+        total_and_ord_nonzero = (total != 0) & ord_nonzero
+        safe_abs_A = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_A, 1)
+        sum_of_d_A = (d_A * safe_abs_A ** (ord - 1) * A.sign()).sum(dim)
+        safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
+            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
+        )
+        d_F = torch.where(
+            total_and_ord_nonzero, safe_total_to_ord_nonzero * sum_of_d_A, 0
+        )
+        d_F = d_F.unsqueeze(dim) if keepdim else d_F
+        return d_F, None
 
 
 def vector_norm(

@@ -28,7 +28,8 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
 from derive.program.program import Program, with_first_order
-from derive.program.torch_ops import count
+from derive.program.torch_ir import FunctionCall, subexpressions
+from derive.program.torch_ops import count, has_forward_mode
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class _Planner:
             display_name = self.given.lets.display_name
             said = {display_name(name): name for name in self.forward.offered.values}
             forward = self.forward.body([said[name] for name in made.statistics])
-        if self.forward.scope.results:
-            composed = forward_of(self.every, [self.ahead]).body()
+        composed = self._composed(forward)
+        if composed is not None:
             made = replace(made, composed=composed.lines, composed_precision=composed.precision)
         patterns = noted_patterns(self.forward.scope, self.given.lets)
         made = replace(
@@ -145,6 +146,20 @@ class _Planner:
             log={"forward": forward.log, **made.log},
         )
         return Lowered(made, self.given, self.every, self.forward, self.body, first, plain)
+
+    def _composed(self, forward: Body) -> Body | None:
+        """Return the forward for torch's forward mode, if it differs."""
+        if self.forward.scope.results:
+            return forward_of(self.every, [self.ahead]).body()
+        if has_forward_mode(line.code for line in forward.lines):
+            return None
+        # A kernel's own forward mode is wrong somewhere. That of a choice between two formulas
+        # moves both, which takes longer than the tangent.
+        plain = forward_of(self.every, []).body()
+        codes = [line.code for line in plain.lines]
+        parts = (part for code in codes for part in subexpressions(code))
+        chooses = any(isinstance(x, FunctionCall) and x.name == "rt.where" for x in parts)
+        return plain if has_forward_mode(codes) and not chooses else None
 
     def _first_order(self, offered: Offer) -> Program:
         """Return the backward with kernels, which reads what is offered."""

@@ -391,9 +391,8 @@ def unpack_wanted(
 
 
 def one_by_one(names: Sequence[str], source: str) -> list[str]:
-    """Return a line per name; a name that shadows the tuple comes last."""
-    lines = [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
-    return sorted(lines, key=lambda line: line.startswith(f"{source} = "))
+    """Return a line per name."""
+    return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
 
 
 def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:

@@ -1,8 +1,6 @@
-"""Generate the forward mode of a program: a function of the tangents, and a Function with jvp.
+"""Generate the forward mode of a program: a class that computes its tangents.
 
-torch cannot compile a Function with ``jvp``, so this is a separate class. torch calls ``jvp`` with
-forward mode disabled, so a second derivative would be 0, and its tensors still carry the tangents
-of that level. The code therefore enables forward mode and strips these tangents.
+torch cannot compile a Function with ``jvp``, so this is a class beside that of the backward.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from derive.module.function_codegen import (
     cast_inputs,
     floats_of,
     function_names,
-    may_be_none,
     outcome_of,
     return_statement,
     unpack_wanted,
@@ -31,22 +28,16 @@ from derive.program.torch_ir import names_in, text
 
 @dataclass(frozen=True)
 class Dual:
-    """Template fields: a function of the tangents, and a class that calls it."""
+    """Template fields of a class with forward mode."""
 
-    signature: tuple[str, ...]
-    body: tuple[str, ...]
     name: str
     base: str
-    batched: tuple[str, ...]
-    setup_base: str
     outcome: str
-    setup: tuple[str, ...]
-    jvp_signature: tuple[str, ...]
-    jvp: tuple[str, ...]
+    body: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
-        yield from (*self.body, *self.batched, *self.setup, *self.jvp)
+        yield from (f"rt.Dual({self.base})", *self.body)
 
 
 def name_of_dual(op: Operation, option: str | None) -> str:
@@ -58,29 +49,12 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     """Return the forward mode of one option, if it has its own."""
     if variant.tangent is None:
         return ()
-    program, tangent = variant.program, variant.tangent
-    base, plain = function_names(op, variant.option)
-    function = f"{plain.removesuffix('_forward')}_tangent"
-    body = _tangent_body(op, tangent)
-    read = {name for line in tangent.lines for name in names_in(line.code)}
-    read |= _read_before(op, tangent)
-    given = [n for n in (*arguments(op), *program.outputs, *tangent.given.values()) if n in read]
-    outcome = outcome_of(op, program)
-    every = ["ctx", *(tangent.given.get(n, f"_{n}") for n in arguments(op))]
     return (
         Dual(
-            signature=tuple(call_lines(f"def {function}(", given, "):", 0)),
-            body=indented(body, 4),
             name=name_of_dual(op, variant.option),
-            base=base,
-            batched=indented(
-                call_lines("return rt.vmapped(", [plain, "in_dims", "given"], ")", 8), 8
-            ),
-            setup_base=f"{base}.setup_context(ctx, inputs, {outcome})",
-            outcome=outcome,
-            setup=indented(_tangent_setup(op, program, tangent, read), 8),
-            jvp_signature=indented(call_lines("def jvp(", every, "):", 4), 4),
-            jvp=indented(_jvp(op, program, tangent, function, given), 8),
+            base=function_names(op, variant.option)[0],
+            outcome=outcome_of(op, variant.program),
+            body=indented(_body(op, variant.program, variant.tangent), 8),
         ),
     )
 
@@ -113,70 +87,24 @@ def _read_before(op: Operation, tangent: Tangent) -> set[str]:
     return found
 
 
-def _tangent_body(op: Operation, tangent: Tangent) -> list[str]:
-    """Return the lines of the tangent function."""
-    lines = []
+def _body(op: Operation, program: Program, tangent: Tangent) -> list[str]:
+    """Return the lines that compute the tangents of all results."""
+    read = {name for line in tangent.lines for name in names_in(line.code)}
+    read |= _read_before(op, tangent)
+    outcome, results = outcome_of(op, program), (*program.outputs, *program.statistics)
+    lines = unpack_wanted(arguments(op), read, "inputs")
+    if outcome != results[0]:
+        lines += unpack_wanted(results, read.intersection(program.outputs), outcome)
+    lines += unpack_wanted([tangent.given.get(n, "_") for n in arguments(op)], read, "tangents")
     if tangent.precision.has_products:
-        lines += call_lines("low = rt.autocast_product(", floats_of(op), ")", 4)
+        lines += call_lines("low = rt.autocast_product(", floats_of(op), ")", 8)
     for name, constant, shape in _absent_tensors(op, tangent):
         whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
         lines += [f"if {name} is None:", f"    {name} = {whole}"]
-    lines += cast_inputs(tangent.precision, 4)
-    results = list(tangent.results.values())
+    lines += cast_inputs(tangent.precision, 8)
+    moved = [tangent.results.get(n, "None") for n in results]
     *before, last = tangent.lines
-    lines += [s for line in before for s in assigned(line, 4)]
-    if results == [last.name]:
-        return [*lines, *formatted_statement("return ", last.code, 4)]
-    return [*lines, *assigned(last, 4), *return_statement(results, 4)]
-
-
-def _tangent_setup(op: Operation, program: Program, tangent: Tangent, read: set[str]) -> list[str]:
-    """Return the lines of setup_context after those of the base class."""
-    tensors = _saved_for_tangents(op, program, tangent, read)
-    parameters = [p.name for p in op.parameters if p.name in read]
-    new = set(parameters) - set(program.kept_parameters)
-    outputs = [n for n in (*program.outputs, *program.statistics) if n in tensors]
-    lines = unpack_wanted(arguments(op), {*tensors, *new}, "inputs")
-    results = (*program.outputs, *program.statistics)
-    if len(results) > 1:
-        lines += unpack_wanted(results, set(outputs), outcome_of(op, program))
-    elif outputs and outcome_of(op, program) != outputs[0]:
-        lines.append(f"{outputs[0]} = {outcome_of(op, program)}")
-    lines += [f"ctx.{n} = {n}" for n in parameters if n in new]
-    if may_be_none(program):
-        # A missing tangent becomes zeros.
-        lines.append("ctx.set_materialize_grads(True)")
-    return [*lines, *call_lines("ctx.save_for_forward(", tensors, ")", 8)]
-
-
-def _saved_for_tangents(
-    op: Operation, program: Program, tangent: Tangent, read: set[str]
-) -> list[str]:
-    """Return the inputs that are read, the outputs that are read, and all results with tangents."""
-    inputs = [t.name for t in op.inputs if t.name in read]
-    outputs = [n for n in program.outputs if n in read or n in tangent.results]
-    return [*inputs, *outputs, *(n for n in program.statistics if n in tangent.results)]
-
-
-def _jvp(
-    op: Operation, program: Program, tangent: Tangent, function: str, given: list[str]
-) -> list[str]:
-    """Return the lines of jvp: the tangents of all outputs, each in the dtype of its output."""
-    read = set(given)
-    tensors = _saved_for_tangents(op, program, tangent, read)
-    left = f"({tensors[0]},)" if len(tensors) == 1 else ", ".join(tensors)
-    lines = [f"{left} = rt.primals(ctx.saved_tensors)"]
-    lines += [f"{p.name} = ctx.{p.name}" for p in op.parameters if p.name in read]
-    results = list(tangent.results.values())
-    inside = call_lines(f"{', '.join(results)} = {function}(", given, ")", 12)
-    values = [
-        f"{tangent.results[n]}.to({n}.dtype)" if n in tangent.results else "None"
-        for n in program.outputs
-    ]
-    # The forward may save a statistic with its group flattened to one axis.
-    values += [
-        f"{tangent.results[n]}.reshape({n}.shape).to({n}.dtype)" if n in tangent.results else "None"
-        for n in program.statistics
-    ]
-    inside += return_statement(values, 12)
-    return [*lines, "with rt.in_forward_mode():", *indented(inside, 4)]
+    lines += [s for line in before for s in assigned(line, 8)]
+    if moved == [last.name]:
+        return [*lines, *formatted_statement("return ", last.code, 8)]
+    return [*lines, *assigned(last, 8), *return_statement(moved, 8)]

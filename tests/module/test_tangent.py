@@ -184,6 +184,19 @@ def test_tangents_are_there_where_torchs_own_slip(text, slips):
     assert ("_FDual" in names) == slips
 
 
+@pytest.mark.parametrize(("name", "moves"), [("nll_loss", False), ("huber_loss", True)])
+def test_a_kernel_that_slips_gives_way_to_a_formula_without_a_choice(name, moves):
+    op = catalog.find(name)
+    assert (own_tangent(op, "none") is not None) == moves
+    assert bool(program_of(op, "none").composed) != moves
+
+
+def test_an_output_may_have_the_name_of_an_argument_of_the_code():
+    f = loaded(parse("op f(tangents[n]) -> inputs\ninputs[n] = tangents[n]**2.5"))
+    x = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64)
+    assert torch.allclose(jvp(f, (x,), (torch.ones_like(x),))[1], 2.5 * x**1.5, 1e-12)
+
+
 def test_all_options_have_them_or_none():
     op = catalog.find("multi_margin_loss")
     assert all(own_tangent(op, option) for option in ("mean", "sum", "none"))

@@ -97,7 +97,7 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
             methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
             if "backward" not in methods:
                 # That of forward mode has it of the class that it is made of.
-                assert "jvp" in methods
+                assert "tangent" in methods
                 continue
             forward = forwards[node.name]
             for given in (n for n in ast.walk(methods["backward"]) if isinstance(n, ast.Return)):
