@@ -27,10 +27,8 @@ def _batch_norm_forward(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
     count = input.shape[0] * math.prod(input.shape[2:])
-    scaled_count = (count - correction) / (count or math.nan)
-    output, mean, rstd = rt.native_batch_norm(
-        input, weight, bias, eps, share=scaled_count
-    )
+    share = (count - correction) / (count or math.nan)
+    output, mean, rstd = rt.native_batch_norm(input, weight, bias, eps, share=share)
     return output.to(dtype), mean, rstd
 
 
@@ -73,15 +71,9 @@ class _BatchNorm(Function):
         if rt.unrecorded(G):
             input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
-            scaled_count = (count - ctx.correction) / (count or math.nan)
+            share = (count - ctx.correction) / (count or math.nan)
             grad_input, grad_weight, grad_bias = rt.native_batch_norm_backward(
-                G,
-                input,
-                mean,
-                rstd,
-                weight,
-                ctx.needs_input_grad[:3],
-                share=scaled_count,
+                G, input, mean, rstd, weight, ctx.needs_input_grad[:3], share=share
             )
             return grad_input, grad_weight, grad_bias, None, None
         q_axes = tuple(range(2 - input.dim(), 0))

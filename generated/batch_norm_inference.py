@@ -46,8 +46,7 @@ class _BatchNormInference(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, running_mean, running_var, weight, _, ctx.eps = inputs
-        q_axes = tuple(range(2 - input.dim(), 0))
-        ctx.q_axes = q_axes
+        ctx.q_axes = tuple(range(2 - input.dim(), 0))
         ctx.save_for_backward(
             input if ctx.needs_input_grad[2] or ctx.needs_input_grad[3] else None,
             running_mean,

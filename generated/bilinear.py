@@ -36,9 +36,8 @@ class _Bilinear(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input1, input2, weight, bias = inputs
-        b_leading = tuple(range(input1.dim() - 1))
+        ctx.b_leading = tuple(range(input1.dim() - 1))
         ctx.low = rt.autocast_product(input1, input2, weight, bias)
-        ctx.b_leading = b_leading
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,

@@ -59,8 +59,7 @@ class _CosineEmbeddingLoss(Function):
         _, square1, square2, cosine = output
         ctx.mark_non_differentiable(square1, square2, cosine)
         ctx.set_materialize_grads(False)
-        loss_shape = target.shape
-        ctx.loss_shape = loss_shape
+        ctx.loss_shape = target.shape
         ctx.target_shape = target.shape
         ctx.save_for_backward(
             input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,

@@ -69,8 +69,7 @@ class _CrossEntropy(Function):
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        q_axes = tuple(range(2 - input.dim(), 0))
-        ctx.q_axes = q_axes
+        ctx.q_axes = tuple(range(2 - input.dim(), 0))
         ctx.save_for_backward(target, weight if ctx.needs_input_grad[0] else None, F)
 
     @staticmethod

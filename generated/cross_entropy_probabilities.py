@@ -66,10 +66,8 @@ class _CrossEntropyProbabilities(Function):
         loss, F = output
         ctx.set_materialize_grads(False)
         ctx.output_shape = loss.shape
-        q_axes = tuple(range(2 - input.dim(), 0))
-        loss_shape = (input.shape[0], *input.shape[2:])
-        ctx.q_axes = q_axes
-        ctx.loss_shape = loss_shape
+        ctx.q_axes = tuple(range(2 - input.dim(), 0))
+        ctx.loss_shape = (input.shape[0], *input.shape[2:])
         ctx.save_for_backward(
             target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
             weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,

@@ -30,8 +30,7 @@ class _GlobalAvgPool(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input = inputs[0]
-        q_axes = tuple(range(2 - input.dim(), 0))
-        ctx.q_axes = q_axes
+        ctx.q_axes = tuple(range(2 - input.dim(), 0))
         ctx.input_shape = input.shape
 
     @staticmethod

@@ -67,10 +67,8 @@ class _Glu(Function):
     def setup_context(ctx, inputs, output):
         input, dim = inputs
         dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        ctx.p_shape = p_shape
-        ctx.q_shape = q_shape
+        ctx.p_shape = input.shape[:dim_axis]
+        ctx.q_shape = input.shape[dim_axis + 1 :]
         ctx.save_for_backward(input)
 
     @staticmethod

@@ -50,8 +50,7 @@ class _HingeEmbeddingLoss(Function):
     @staticmethod
     def setup_context(ctx, inputs, loss):
         input, target, ctx.margin, ctx.reduction = inputs
-        loss_shape = input.shape
-        ctx.loss_shape = loss_shape
+        ctx.loss_shape = input.shape
         ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[0] else None,

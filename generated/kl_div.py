@@ -52,8 +52,7 @@ class _KlDiv(Function):
     @staticmethod
     def setup_context(ctx, inputs, loss):
         input, target, ctx.reduction = inputs
-        loss_shape = input.shape
-        ctx.loss_shape = loss_shape
+        ctx.loss_shape = input.shape
         ctx.save_for_backward(input if ctx.needs_input_grad[1] else None, target)
 
     @staticmethod

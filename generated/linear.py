@@ -29,9 +29,8 @@ class _Linear(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, weight, bias = inputs
-        b_leading = tuple(range(input.dim() - 1))
+        ctx.b_leading = tuple(range(input.dim() - 1))
         ctx.low = rt.autocast_product(input, weight, bias)
-        ctx.b_leading = b_leading
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,

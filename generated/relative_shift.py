@@ -41,8 +41,7 @@ class _RelativeShift(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input = inputs[0]
-        p_shape = input.shape[:-2]
-        ctx.p_shape = p_shape
+        ctx.p_shape = input.shape[:-2]
         ctx.input_shape = input.shape
 
     @staticmethod

@@ -38,8 +38,7 @@ class _RmsNorm(Function):
         rstd = result[1]
         ctx.mark_non_differentiable(rstd)
         ctx.set_materialize_grads(False)
-        s_axes = tuple(range(-weight.dim(), 0))
-        ctx.s_axes = s_axes
+        ctx.s_axes = tuple(range(-weight.dim(), 0))
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[0] else None, rstd)
 
     @staticmethod

@@ -41,8 +41,7 @@ class _SegmentMean(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         data, segment_ids, ctx.num_segments = inputs
-        q_axes = tuple(range(1 - data.dim(), 0))
-        ctx.q_axes = q_axes
+        ctx.q_axes = tuple(range(1 - data.dim(), 0))
         ctx.save_for_backward(segment_ids)
 
     @staticmethod

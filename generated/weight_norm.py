@@ -42,10 +42,8 @@ class _WeightNorm(Function):
         dim_axis = dim % v.dim()
         p_shape = v.shape[:dim_axis]
         q_shape = v.shape[dim_axis + 1 :]
-        p_leading = tuple(range(len(p_shape)))
-        q_axes = tuple(range(-len(q_shape), 0))
-        ctx.p_leading = p_leading
-        ctx.q_axes = q_axes
+        ctx.p_leading = tuple(range(len(p_shape)))
+        ctx.q_axes = tuple(range(-len(q_shape), 0))
         ctx.save_for_backward(v, g if ctx.needs_input_grad[0] else None, norm)
 
     @staticmethod

@@ -223,7 +223,8 @@ def _reduced_cotangent(op: Operation, r: Reductions, given: str) -> str:
     outputs = next(dict(p.outputs) for p in op.parameters if isinstance(p, Choice))
     axes = next(e.axes for e in op.equations if e.name == r.equation)
     letters = [axis.name for axis in axes if isinstance(axis, Index)]
-    start, clauses = f"For {r.choice}=", []
+    start = f"For {r.choice}="
+    clauses: list[str] = []
     for option, reduction in r.others.items():
         number = f"size({letters[reduction.divisor]})" if reduction.divisor is not None else ""
         number = "the number of elements" if reduction.mean else number

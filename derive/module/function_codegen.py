@@ -351,10 +351,13 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
         lines.append("ctx.set_materialize_grads(False)")
     if program.pulled:
         lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
-    lines += [s for line in setup for s in assigned(line, 8)]
+    # What nothing else reads is only an attribute.
+    outer = {line.name for line in setup if line.name in kept} - inner - saved
+    own = [replace(x, name=f"ctx.{x.name}") if x.name in outer else x for x in setup]
+    lines += [s for line in own for s in assigned(line, 8)]
     if product:
         lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
-    lines += [f"ctx.{name} = {name}" for name in kept if name not in alone]
+    lines += [f"ctx.{name} = {name}" for name in kept if name not in alone | outer]
     absent = {t.name for t in op.inputs if t.default is not None}
     for name in shapes:
         shape = f"{name}.shape"

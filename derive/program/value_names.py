@@ -330,6 +330,8 @@ class _Words:
                 return f"mean_of_{self.operand(_plain(_bare(left)).parts()[0])}"
             case "/" if isinstance(left, Literal) and self._is_number(right):
                 return "scale"
+            case "/" if self._is_size(right) and self._is_size_and_numbers(left):
+                return "share"
             case "/" if self._is_size(right):
                 return "scale" if self._is_size(left) else f"scaled_{self.operand(left)}"
             case "/" if _number(left) == "one":
@@ -374,6 +376,12 @@ class _Words:
         """True if the code reads sizes alone."""
         read = all(name in self.scalars or not _clean(name) for name in _values(code))
         return read and not any(map(self._is_position, subexpressions(code)))
+
+    def _is_size_and_numbers(self, code: Code) -> bool:
+        """True if the code reads sizes and parameters, and no tensor."""
+        read = set(_values(code))
+        sizes = read & self.scalars
+        return set() < sizes < read <= self.scalars | self.numbers
 
     def _product(self, code: Binary) -> str:
         """Return the names of the factors, numbers apart; sizes alone are a count."""

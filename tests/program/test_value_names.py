@@ -63,6 +63,13 @@ def test_a_value_is_named_after_what_it_is(code, name):
     assert named(code) == name
 
 
+def test_a_part_of_a_size_is_a_share_of_it():
+    codes = ["x.shape[0] * x.shape[1]", f"({VALUE} - gamma) / {VALUE}"]
+    lines = [Line(f"{VALUE}{n or ''}", torch_code(c), kept=False) for n, c in enumerate(codes)]
+    made = Names().in_lines(lines, numbers=("gamma",))
+    assert [line.name for line in made] == ["count", "share"]
+
+
 def test_a_long_name_is_made_of_the_first_tensors():
     made = named("((x_first - x_second) * (y_first + y_second)).exp() + (z_first * z_second).log()")
     assert made == "x_first_sum"
