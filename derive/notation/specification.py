@@ -39,7 +39,7 @@ class Operation(operation.Operation):
     Attributes:
         name: the name of the operation and of its generated function.
         inputs: the input tensors, in the order of the signature.
-        parameters: the keyword arguments of the generated function.
+        parameters: the further arguments of the generated function.
         equations: all equations in order; a body uses inputs and earlier equations only.
         outputs: the names of the outputs. With a `choice`, each option has one of them.
         extents: the size of each index, and where it is read.
@@ -74,7 +74,7 @@ class Operation(operation.Operation):
             equations: SymPy equations in order of definition. The last one is the output.
             inputs: the inputs in the order of the signature, plain or wrapped in `derive.optional`,
                 `derive.integer` or `derive.boolean`. Default: order of first use.
-            parameters: keyword arguments and their defaults; None marks a required argument.
+            parameters: further arguments and their defaults; None marks a required argument.
                 `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
             outputs: the names of the outputs; with a choice, a dict from option to output.
             stable: see the attribute.

@@ -70,8 +70,8 @@ def test_equal_values_of_a_window_send_the_gradient_to_the_first():
     )
     images = positions(1, 3, 6, 7, below=3).double()
     assert_like(
-        lambda x: generated("max_pool2d")(x, kernel_height=3, kernel_width=2, stride=2),
-        lambda x: F.max_pool2d(x, (3, 2), 2),
+        lambda x: generated("max_pool2d")(x, kernel_size=3, stride=2),
+        lambda x: F.max_pool2d(x, 3, 2),
         images,
     )
 

@@ -155,7 +155,7 @@ def by_position() -> Iterator[Case]:
         for position in (0, 3) if label == "typical" else (4,):
             yield Case(
                 "select", f"{label} position={position}", lambda s=wide: [uniform(s, -1, 1)],
-                {**given, "position": position}, OWN["select"],
+                {**given, "index": position}, OWN["select"],
             )  # fmt: skip
     for shape in ((), (4,), (2, 3, 5)):
         index = positions(*shape, below=7)
