@@ -23,6 +23,7 @@ import torch
 from kit.browser import MISSING, browser
 from kit.command import ROOT, derive
 
+from derive.algebra.functions import FUNCTIONS, POWERS, WRITTEN
 from derive.errors import KINDS, DeriveError
 from derive.site import bundle, documents, live
 from derive.site.documents import document
@@ -105,7 +106,16 @@ def test_a_defect_is_an_answer(monkeypatch):
     assert found["message"] == "KeyError: 'k'; please report this text"
 
 
+def arity(function: str) -> int:
+    """The number of arguments of a function of the notation."""
+    return 1 if function in POWERS else FUNCTIONS[function].arity
+
+
 def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
+    calls = (
+        f"{f}({', '.join(f'x{n}[i]' for n in range(arity(f)))})" for f in WRITTEN if f != "int"
+    )
+    every = [json.dumps({"text": f"y[i] = {call}"}) for call in calls]
     code = (
         "import sys\n"
         "class Without:\n"
@@ -116,13 +126,15 @@ def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
         "import time; del time.thread_time\n"
         "from derive.site.live import answer\n"
         f"print(answer({json.dumps(json.dumps({'text': SOFTMAX}))}))\n"
-        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX, 'attempt': ATTEMPT}))}))"
+        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX, 'attempt': ATTEMPT}))}))\n"
+        f"for text in {every}: print(answer(text))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    derived, judged = map(json.loads, done.stdout.splitlines())
+    derived, judged, *functions = map(json.loads, done.stdout.splitlines())
     assert derived["ok"]
     assert judged["right"]
+    assert [found["ok"] for found in functions] == [True] * len(every)
 
 
 def hostile(count: int, seed: int) -> Iterator[str]:
