@@ -52,9 +52,9 @@ class _AvgPool1d(Function):
 
 
 def avg_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tensor:
-    """Mean over windows of one axis. stride is always given; without torch's padding,
-    ceil_mode and count_include_pad.
+    """Mean over windows of one axis.
 
+    stride is always given; without torch's padding, ceil_mode and count_include_pad.
     Returns output[n,c,u] of input[n,c,t]. kernel_size is the size of index k. A
     TypeError or ValueError names the argument that does not fit.
     """

@@ -51,11 +51,11 @@ class _AvgPool2d(Function):
 
 
 def avg_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tensor:
-    """Mean over windows of two axes, kernel_size positions of each. stride is always
-    given; without torch's padding, ceil_mode, count_include_pad and divisor_override.
+    """Mean over windows of two axes, kernel_size positions of each.
 
-    Returns output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size of index i. A
-    TypeError or ValueError names the argument that does not fit.
+    stride is always given; without torch's padding, ceil_mode, count_include_pad and
+    divisor_override. Returns output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size
+    of index i. A TypeError or ValueError names the argument that does not fit.
     """
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "avg_pool2d: kernel_size")

@@ -96,10 +96,11 @@ def conv_transpose1d(
     output_padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Transposed convolution over one axis. torch's groups is 1.
+    """Transposed convolution over one axis.
 
-    Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and bias[o] (None means zeros).
-    A TypeError or ValueError names the argument that does not fit.
+    torch's groups is 1. Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and
+    bias[o] (None means zeros). A TypeError or ValueError names the argument that does
+    not fit.
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "conv_transpose1d: stride")

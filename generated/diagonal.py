@@ -18,11 +18,11 @@ def _diagonal_forward(input):
 
 
 def diagonal(input: torch.Tensor) -> torch.Tensor:
-    """Diagonal of a matrix. torch's dim1 and dim2 are the last two axes, and its offset is
-    0.
+    """Diagonal of a matrix.
 
-    Returns output[*b,i] of input[*b,i,i']. A TypeError or ValueError names the argument
-    that does not fit.
+    torch's dim1 and dim2 are the last two axes, and its offset is 0. Returns
+    output[*b,i] of input[*b,i,i']. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -18,10 +18,10 @@ def _expand_forward(input, length):
 
 
 def expand(input: torch.Tensor, length: int) -> torch.Tensor:
-    """`length` copies along a new first axis. torch's size is that of all axes.
+    """`length` copies along a new first axis.
 
-    Returns output[n,*p] of input[*p]. length is the size of index n. A TypeError or
-    ValueError names the argument that does not fit.
+    torch's size is that of all axes. Returns output[n,*p] of input[*p]. length is the
+    size of index n. A TypeError or ValueError names the argument that does not fit.
     """
     length = length if type(length) is int else rt.integer(length, "expand: length")
     if (

@@ -96,12 +96,12 @@ def kl_div(
     target: torch.Tensor,
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
 ) -> torch.Tensor:
-    """Kullback-Leibler divergence of log-probabilities. input has logarithms, target
-    probabilities; batchmean divides by the size of the first axis.
+    """Kullback-Leibler divergence of log-probabilities.
 
-    That is torch's log_target=False. Returns average (reduction="mean"), total ("sum"),
-    loss[n,*q] ("none") or batchmean ("batchmean") of input[n,*q] and target[n,*q]. A
-    TypeError or ValueError names the argument that does not fit.
+    input has logarithms, target probabilities; batchmean divides by the size of the
+    first axis. That is torch's log_target=False. Returns average (reduction="mean"),
+    total ("sum"), loss[n,*q] ("none") or batchmean ("batchmean") of input[n,*q] and
+    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(input, target)

@@ -252,10 +252,10 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Linear classifier and its cross-entropy in one. torch's options choose how it is
-    computed in parts.
+    """Linear classifier and its cross-entropy in one.
 
-    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
+    torch's options choose how it is computed in parts. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
     linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
     weight[c] (None means ones). label_smoothing is at least 0 and at most 1. A
     TypeError or ValueError names the argument that does not fit.

@@ -77,12 +77,12 @@ def poisson_nll_loss(
     target: torch.Tensor,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Negative log likelihood of counts. input is the logarithm of the rate, as with
-    torch's log_input=True.
+    """Negative log likelihood of counts.
 
-    So eps is not needed, and full is False. Returns average (reduction="mean"), total
-    ("sum") or loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError
-    names the argument that does not fit.
+    input is the logarithm of the rate, as with torch's log_input=True. So eps is not
+    needed, and full is False. Returns average (reduction="mean"), total ("sum") or
+    loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(input, target)

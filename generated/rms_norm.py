@@ -81,11 +81,11 @@ class _RmsNorm(Function):
 def rms_norm(
     input: torch.Tensor, weight: torch.Tensor, eps: float = 1.1920928955078125e-07
 ) -> torch.Tensor:
-    """Root mean square normalization. eps is torch's for float32.
+    """Root mean square normalization.
 
-    The axes of weight, which is always given, are those that are normalized: torch's
-    normalized_shape. Returns output[*p,*s] of input[*p,*s] and weight[*s]. A TypeError
-    or ValueError names the argument that does not fit.
+    eps is torch's for float32. The axes of weight, which is always given, are those
+    that are normalized: torch's normalized_shape. Returns output[*p,*s] of input[*p,*s]
+    and weight[*s]. A TypeError or ValueError names the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "rms_norm: eps")
     if (

@@ -302,9 +302,9 @@ def triplet_margin_loss(
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Loss of an anchor nearer to the negative than to the positive. p is the order of the
-    norm, eps is added to each difference. torch's swap is False.
+    """Loss of an anchor nearer to the negative than to the positive.
 
+    p is the order of the norm, eps is added to each difference. torch's swap is False.
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
     anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0. A TypeError
     or ValueError names the argument that does not fit.

@@ -157,11 +157,11 @@ def tversky_loss(
     smooth: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Tversky loss of a segmentation. alpha is the price of what is found and wrong, beta
-    of what is missed.
+    """Tversky loss of a segmentation.
 
-    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
-    and target[n,*q]. A TypeError or ValueError names the argument that does not fit.
+    alpha is the price of what is found and wrong, beta of what is missed. Returns
+    average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
+    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")

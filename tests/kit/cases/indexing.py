@@ -18,7 +18,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "gather": lambda x, index, dim: x.gather(dim, index),
     "index_select": lambda x, index, dim: x.index_select(dim, index),
     "take_along_dim": lambda x, indices, dim: torch.take_along_dim(x, indices, dim),
-    "select": lambda x, dim, position: x.select(dim, position),
+    "select": lambda x, dim, index: x.select(dim, index),
     "index_add": lambda x, index, source, dim, alpha=1: x.index_add(
         dim, index, source, alpha=alpha
     ),
