@@ -23,6 +23,10 @@ class Dual(Function):
 
     generate_vmap_rule = False
 
+    @staticmethod
+    def tangent(inputs, results, tangents):
+        raise NotImplementedError
+
     @classmethod
     def vmap(cls, info, in_dims, *given):
         made = torch.func.vmap(cls.forward, in_dims)(*given)
