@@ -112,6 +112,11 @@ def read_again(inputs, numbers, formulas):
     return [re.sub(r"(?<=\w)_(?!\w)", "′", str(e)) for e in again]
 
 
+def of_letters(numbers, read):
+    """The parameters without the sizes of unread letters: those of one size have one letter."""
+    return re.sub(r", size\((\w)\)=size\(\w\)", lambda m: m[0] * (m[1] in read), numbers)
+
+
 def without_subscripts(formulas):
     """The formulas with the indices of each reduction in brackets: Σₖ is Σ[k]."""
 
@@ -153,11 +158,7 @@ def test_gradients_are_read_as_they_are_printed(op):
             if any(name.startswith(("winner", "others", "polygamma")) for name in read):
                 continue
             known = [s for n, s in inputs.items() if n in read or n in given]
-            # Letters of one size are one letter and its primes.
-            used = re.sub(
-                r"(; |, )size\((\w)\)=size\(\w\)", lambda m: m[0] * (m[2] in read), numbers
-            )
-            again = read_again(known, used, [formula])
+            again = read_again(known, of_letters(numbers, read), [formula])
             # δ[i,j] is [i = j] once it is read.
             if "δ" not in formula:
                 assert without_subscripts(again) == without_subscripts([formula])
