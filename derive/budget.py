@@ -97,20 +97,26 @@ def at(place: str) -> None:
 
 @contextmanager
 def working(name: str) -> Iterator[None]:
-    """Measure the block as work on that operation; a nested block counts for the outer one.
-
-    Cyclic garbage is collected after it: a derivation makes little, and looking for it takes long.
-    """
+    """Measure the block as work on that operation; a nested block counts for the outer one."""
     if _CLOCK.get() is not None:
         yield
         return
     token = _CLOCK.set(_Clock(name, _allowed()))
+    try:
+        with collected_later():
+            yield
+    finally:
+        _CLOCK.reset(token)
+
+
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """Collect cyclic garbage after the block: there is little, and looking for it takes long."""
     collects = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        _CLOCK.reset(token)
         if collects:
             gc.enable()
 

@@ -150,7 +150,7 @@ def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> lis
     used = taken | own
     made = (line.name for line in lines if line.name not in own)
     new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
-    names: dict[Code, Code] = {Name(old): Name(name) for old, name in new.items()}
+    names: dict[Code, Code] = {Name(old): Name(own) for old, own in new.items() if old != own}
     return [
         replace(line, name=new.get(line.name, line.name), code=replaced(line.code, names))
         for line in lines
