@@ -212,7 +212,7 @@ def source(
     """Return the Python source of the torch module of an operation.
 
     The module defines a function with the name of the operation. Its tensors are positional, its
-    parameters are keyword arguments.
+    parameters follow by position or by name.
 
     Args:
         op: the operation.

@@ -64,13 +64,13 @@ def addmm(
     input: torch.Tensor,
     mat1: torch.Tensor,
     mat2: torch.Tensor,
-    *,
     beta: float = 1.0,
     alpha: float = 1.0,
 ) -> torch.Tensor:
-    """Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
+    """Multiple of a matrix plus a multiple of a product.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     beta = beta if type(beta) is float else rt.number(beta, "addmm: beta")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "addmm: alpha")

@@ -116,10 +116,11 @@ class _AlibiAttention(Function):
 def alibi_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, slopes: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e] and
-    slopes[h].
+    """Causal attention with scores that fall with the distance (ALiBi).
 
-    A TypeError or ValueError names the argument that does not fit.
+    Each head has its own slope. Returns output[*b,h,i,e] of query[*b,h,i,d],
+    key[*b,h,j,d], value[*b,h,j,e] and slopes[h]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(query, key, value, slopes)

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,h,w] = 1/(size(i)·size(j))·Σ[i,j,x,y] δ[h,i + stride·x]·δ[w,j + stride·y]·G[n,c,x,y]
+    grad_input[n,c,h,w] = 1/size(i)²·Σ[i,j,x,y] δ[h,i + stride·x]·δ[w,j + stride·y]·G[n,c,x,y]
 """
 # mypy: ignore-errors
 
@@ -14,12 +14,11 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _avg_pool2d_forward(input, kernel_height, kernel_width, stride):
+def _avg_pool2d_forward(input, kernel_size, stride):
     dtype = input.dtype
     input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.avg_pool2d(
-        input, (kernel_height, kernel_width), stride
-    ).to(dtype)
+    output = torch.nn.functional.avg_pool2d(input, kernel_size, stride)
+    return output.to(dtype)
 
 
 class _AvgPool2d(Function):
@@ -28,68 +27,58 @@ class _AvgPool2d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input, ctx.kernel_height, ctx.kernel_width, ctx.stride = inputs
+        input, ctx.kernel_size, ctx.stride = inputs
         ctx.input_shape = input.shape
 
     @staticmethod
     def backward(ctx, G):
-        kernel_height = ctx.kernel_height
-        kernel_width = ctx.kernel_width
+        kernel_size = ctx.kernel_size
         stride = ctx.stride
         G = rt.widened(G)[0]
         zeros_like_G = G.new_zeros(()).expand(ctx.input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
             zeros_like_G,
-            (kernel_height, kernel_width),
+            (kernel_size, kernel_size),
             (stride, stride),
             (0, 0),
             False,
             True,
             1,
         )
-        grad_input = G_through_avg_pool2d / (kernel_height * kernel_width)
-        return grad_input, None, None, None
+        grad_input = G_through_avg_pool2d / kernel_size**2
+        return grad_input, None, None
 
 
-def avg_pool2d(
-    input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
-) -> torch.Tensor:
-    """Returns output[n,c,x,y] of input[n,c,h,w].
+def avg_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tensor:
+    """Mean over windows of two axes, kernel_size positions of each.
 
-    kernel_height is the size of index i and kernel_width is the size of index j. A
-    TypeError or ValueError names the argument that does not fit.
+    stride is always given; without torch's padding, ceil_mode, count_include_pad and
+    divisor_override. Returns output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size
+    of index i. A TypeError or ValueError names the argument that does not fit.
     """
-    if type(kernel_height) is not int:
-        kernel_height = rt.integer(kernel_height, "avg_pool2d: kernel_height")
-    if type(kernel_width) is not int:
-        kernel_width = rt.integer(kernel_width, "avg_pool2d: kernel_width")
+    if type(kernel_size) is not int:
+        kernel_size = rt.integer(kernel_size, "avg_pool2d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "avg_pool2d: stride")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() != 4
-        or kernel_height < 1
-        or kernel_width < 1
+        or kernel_size < 1
         or stride < 1
     ):
-        signature = (
-            "input[n,c,h,w]; kernel_height=size(i); kernel_width=size(j); "
-            "stride is a divisor"
-        )
-        raise rt.explained(
-            "avg_pool2d", signature, input, kernel_height, kernel_width, stride
-        )
-    if (input.shape[2] - kernel_height) // stride + 1 < 0:
+        signature = "input[n,c,h,w]; kernel_size=size(i); stride is a divisor"
+        raise rt.explained("avg_pool2d", signature, input, kernel_size, stride)
+    if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError(
             "avg_pool2d: no value of index x keeps every access in bounds: axis 2 of "
-            f"input has size {input.shape[2]} and kernel_height is {kernel_height}"
+            f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
         )
-    if (input.shape[3] - kernel_width) // stride + 1 < 0:
+    if (input.shape[3] - kernel_size) // stride + 1 < 0:
         raise ValueError(
             "avg_pool2d: no value of index y keeps every access in bounds: axis 3 of "
-            f"input has size {input.shape[3]} and kernel_width is {kernel_width}"
+            f"input has size {input.shape[3]} and kernel_size is {kernel_size}"
         )
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return _avg_pool2d_forward(input, kernel_height, kernel_width, stride)
-    return rt.apply(_AvgPool2d, input, kernel_height, kernel_width, stride)
+        return _avg_pool2d_forward(input, kernel_size, stride)
+    return rt.apply(_AvgPool2d, input, kernel_size, stride)

@@ -64,13 +64,13 @@ def baddbmm(
     input: torch.Tensor,
     batch1: torch.Tensor,
     batch2: torch.Tensor,
-    *,
     beta: float = 1.0,
     alpha: float = 1.0,
 ) -> torch.Tensor:
-    """Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
+    """addmm of each matrix of a batch.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j]. A TypeError
+    or ValueError names the argument that does not fit.
     """
     beta = beta if type(beta) is float else rt.number(beta, "baddbmm: beta")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "baddbmm: alpha")

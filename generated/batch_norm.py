@@ -114,15 +114,17 @@ def batch_norm(
     input: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    *,
     eps: float = 1e-05,
     correction: float = 0.0,
 ) -> torch.Tensor:
-    """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
-    (None means zeros).
+    """Batch normalization as in training.
 
-    eps is greater than 0. A TypeError or ValueError names the argument that does not
-    fit.
+    Every channel by the mean and variance of the batch; the variance divides by their
+    number, or by one less with correction=1, as in torch.var. torch's running_mean and
+    running_var, which momentum updates, are not kept, and training is True. Returns
+    output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c] (None means
+    zeros). eps is greater than 0. A TypeError or ValueError names the argument that
+    does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
     if type(correction) is not float:

@@ -117,13 +117,13 @@ def batch_norm_inference(
     running_var: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
-    (None means ones) and bias[c] (None means zeros).
+    """Batch normalization by a mean and a variance that are given.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
+    (None means ones) and bias[c] (None means zeros). A TypeError or ValueError names
+    the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm_inference: eps")
     if (

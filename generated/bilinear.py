@@ -83,10 +83,10 @@ def bilinear(
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns output[*b,k] of input1[*b,i], input2[*b,j], weight[k,i,j] and bias[k] (None
-    means zeros).
+    """Bilinear layer with an optional bias, torch.nn.functional.bilinear.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,k] of input1[*b,i], input2[*b,j], weight[k,i,j] and bias[k] (None
+    means zeros). A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(input1, input2, weight)

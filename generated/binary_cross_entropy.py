@@ -125,13 +125,13 @@ def binary_cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p],
-    target[*p] and weight[*p] (None means ones).
+    """Cross-entropy of probabilities of two classes.
 
-    A TypeError or ValueError names the argument that does not fit.
+    A logarithm is at least -100. Returns average (reduction="mean"), total ("sum") or
+    loss[*p] ("none") of input[*p], target[*p] and weight[*p] (None means ones). A
+    TypeError or ValueError names the argument that does not fit.
     """
     if (
         target is None

@@ -138,14 +138,15 @@ def binary_cross_entropy_with_logits(
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
     pos_weight: torch.Tensor | None = None,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p,c] ("none") of
-    input[*p,c], target[*p,c], weight[*p,c] (None means ones) and pos_weight[c] (None
-    means ones).
+    """Cross-entropy of logits of two classes.
 
-    A TypeError or ValueError names the argument that does not fit.
+    pos_weight is that of the positive targets of each class, in the last axis. It comes
+    before reduction; in torch, after it. Returns average (reduction="mean"), total
+    ("sum") or loss[*p,c] ("none") of input[*p,c], target[*p,c], weight[*p,c] (None
+    means ones) and pos_weight[c] (None means ones). A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         target is None

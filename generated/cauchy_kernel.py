@@ -109,11 +109,12 @@ class _CauchyKernel(Function):
 
 
 def cauchy_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0
+    x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0
 ) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Cauchy kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "cauchy_kernel: gamma")
     if (

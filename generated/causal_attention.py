@@ -95,9 +95,10 @@ class _CausalAttention(Function):
 def causal_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
+    """Attention of each position to itself and those before, torch's is_causal=True.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(query, key, value)

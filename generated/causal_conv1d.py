@@ -76,12 +76,13 @@ def causal_conv1d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
+    """Convolution that sees no later step.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The k-th value of the kernel meets the input of dilation*k steps before. Returns
+    output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros). A
+    TypeError or ValueError names the argument that does not fit.
     """
     if type(dilation) is not int:
         dilation = rt.integer(dilation, "causal_conv1d: dilation")

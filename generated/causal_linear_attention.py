@@ -126,9 +126,10 @@ class _CausalLinearAttention(Function):
 def causal_linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
+    """Linear attention of each position to itself and those before.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(query, key, value)

@@ -133,9 +133,10 @@ class _CausalSelfAttention(Function):
 def causal_self_attention(
     x: torch.Tensor, Wq: torch.Tensor, Wk: torch.Tensor, Wv: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[n,i,e] of x[n,i,k], Wq[d,k], Wk[d,k] and Wv[e,k].
+    """One head of causal self-attention with its projections.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[n,i,e] of x[n,i,k], Wq[d,k], Wk[d,k] and Wv[e,k]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(x, Wq, Wk, Wv)

@@ -109,9 +109,11 @@ class _Cdist(Function):
 
 
 def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Euclidean distances of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Equal rows have no gradient. torch's p is 2, and compute_mode is as for
+    donot_use_mm. Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(x1, x2)

@@ -48,9 +48,10 @@ class _CdistManhattan(Function):
 
 
 def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Sums of absolute differences of all pairs of rows, torch.cdist with p=1.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(x1, x2)

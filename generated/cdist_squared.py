@@ -97,9 +97,10 @@ class _CdistSquared(Function):
 
 
 def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Squared Euclidean distances of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(x1, x2)

@@ -49,11 +49,11 @@ class _Celu(Function):
         return grad_input, None
 
 
-def celu(input: torch.Tensor, *, alpha: float = 1.0) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    """Continuously differentiable exponential linear unit.
 
-    alpha is different from 0. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns output[*p] of input[*p]. alpha is different from 0. A TypeError or
+    ValueError names the argument that does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
     if (

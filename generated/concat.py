@@ -43,11 +43,11 @@ class _Concat(Function):
         return grad_A, grad_B, None
 
 
-def concat(A: torch.Tensor, B: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q].
+def concat(A: torch.Tensor, B: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Two tensors one after the other along dim, torch.concat((A, B), dim).
 
-    dim is the position of axis k. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q]. dim is the position of axis k. A
+    TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
     if (

@@ -76,14 +76,15 @@ def conv1d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,o,u] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
+    """Convolution over one axis.
 
-    A TypeError or ValueError names the argument that does not fit.
+    groups is 1: see grouped_conv1d. Returns output[n,o,u] of input[n,c,t],
+    weight[o,c,k] and bias[o] (None means zeros). A TypeError or ValueError names the
+    argument that does not fit.
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv1d: stride")
     if type(padding) is not int:

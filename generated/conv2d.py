@@ -76,15 +76,15 @@ def conv2d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and bias[o] (None means
-    zeros).
+    """Convolution over two axes.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch's groups is 1. Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and
+    bias[o] (None means zeros). A TypeError or ValueError names the argument that does
+    not fit.
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
     if type(padding) is not int:

@@ -91,15 +91,16 @@ def conv_transpose1d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     stride: int = 1,
     padding: int = 0,
     output_padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and bias[o] (None means zeros).
+    """Transposed convolution over one axis.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch's groups is 1. Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and
+    bias[o] (None means zeros). A TypeError or ValueError names the argument that does
+    not fit.
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "conv_transpose1d: stride")

@@ -139,14 +139,14 @@ def cosine_embedding_loss(
     input1: torch.Tensor,
     input2: torch.Tensor,
     target: torch.Tensor,
-    *,
     margin: float = 0.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    input1[n,d], input2[n,d] and target[n].
+    """Loss of pairs that are to point the same way (target 1), or not (-1).
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    input1[n,d], input2[n,d] and target[n]. A TypeError or ValueError names the argument
+    that does not fit.
     """
     if type(margin) is not float:
         margin = rt.number(margin, "cosine_embedding_loss: margin")

@@ -114,12 +114,13 @@ class _CosineSimilarity(Function):
 
 
 def cosine_similarity(
-    x1: torch.Tensor, x2: torch.Tensor, *, dim: int = 1, eps: float = 1e-08
+    x1: torch.Tensor, x2: torch.Tensor, dim: int = 1, eps: float = 1e-08
 ) -> torch.Tensor:
-    """Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q].
+    """Cosine of the angle between two vectors along dim.
 
-    dim is the position of axis k and eps is at least 0. A TypeError or ValueError names
-    the argument that does not fit.
+    Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q]. dim is the position of axis k
+    and eps is at least 0. A TypeError or ValueError names the argument that does not
+    fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "cosine_similarity: dim")
     eps = eps if type(eps) is float else rt.number(eps, "cosine_similarity: eps")

@@ -167,10 +167,10 @@ def cross_attention(
     Wv: torch.Tensor,
     Wo: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns output[*b,i,c] of x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l] and
-    Wo[c,e].
+    """One head of attention from x to memory, with its projections.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,i,c] of x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l] and
+    Wo[c,e]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(x, memory, Wq, Wk, Wv, Wo)

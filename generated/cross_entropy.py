@@ -168,16 +168,18 @@ def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
+    """Cross-entropy of logits and class numbers.
 
-    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
-    argument that does not fit.
+    The target is (1 - label_smoothing) of the class and the rest uniform over all
+    classes; where nothing is left for these, one of them may be impossible, an input of
+    -inf. Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). label_smoothing
+    is at least 0 and at most 1. A TypeError or ValueError names the argument that does
+    not fit.
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")

@@ -156,15 +156,15 @@ def cross_entropy_probabilities(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,c,*q] and weight[c] (None means ones).
+    """Cross-entropy of logits and probabilities of the classes.
 
-    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
-    argument that does not fit.
+    mean divides by the number of targets. Returns average (reduction="mean"), total
+    ("sum") or loss[n,*q] ("none") of input[n,c,*q], target[n,c,*q] and weight[c] (None
+    means ones). label_smoothing is at least 0 and at most 1. A TypeError or ValueError
+    names the argument that does not fit.
     """
     if type(label_smoothing) is not float:
         label_smoothing = rt.number(

@@ -87,15 +87,14 @@ def depthwise_conv2d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,c,x,y] of input[n,c,h,w], weight[c,i,j] and bias[c] (None means
-    zeros).
+    """Convolution over two axes, each channel by its own kernel.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[n,c,x,y] of input[n,c,h,w], weight[c,i,j] and bias[c] (None means
+    zeros). A TypeError or ValueError names the argument that does not fit.
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "depthwise_conv2d: stride")

@@ -33,9 +33,11 @@ class _DiagEmbed(Function):
 
 
 def diag_embed(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*b,i,j] of input[*b,i].
+    """Matrix with given values on its diagonal, and 0 elsewhere.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch's dim1 and dim2 are the last two axes, and its offset is 0. Returns
+    output[*b,i,j] of input[*b,i]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -127,14 +127,14 @@ _OPTIONS = "mean", "sum", "none"
 def dice_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     smooth: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
-    and target[n,*q].
+    """Dice loss of a segmentation.
 
-    A TypeError or ValueError names the argument that does not fit.
+    1 less what both have over the mean of the two, for each n. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
+    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     smooth = smooth if type(smooth) is float else rt.number(smooth, "dice_loss: smooth")
     if (

@@ -43,10 +43,11 @@ class _Elu(Function):
         return grad_input, None
 
 
-def elu(input: torch.Tensor, *, alpha: float = 1.0) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
+    """Exponential linear unit: x above 0, alpha*(exp(x) - 1) below.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():

@@ -45,9 +45,12 @@ class _Embedding(Function):
 
 
 def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p,d] of input[*p] (int64) and weight[v,d].
+    """Rows of a table that are looked up by number, torch.nn.functional.embedding.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Rows that are looked up often add up their gradients. Without torch's padding_idx,
+    max_norm, norm_type, scale_grad_by_freq and sparse. Returns output[*p,d] of
+    input[*p] (int64) and weight[v,d]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

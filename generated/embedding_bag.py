@@ -140,13 +140,15 @@ _OPTIONS = {
 def embedding_bag(
     input: torch.Tensor,
     weight: torch.Tensor,
-    *,
     mode: Literal["mean", "sum", "max"] = "mean",
 ) -> torch.Tensor:
-    """Returns average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d] ("max") of
-    input[n,t] (int64) and weight[v,d].
+    """Sum, mean or maximum of the looked-up rows of each bag.
 
-    A TypeError or ValueError names the argument that does not fit.
+    As torch.nn.functional.embedding_bag with two axes. It has none of torch's offsets,
+    include_last_offset, max_norm, norm_type, scale_grad_by_freq, sparse,
+    per_sample_weights and padding_idx. Returns average[n,d] (mode="mean"), total[n,d]
+    ("sum") or largest[n,d] ("max") of input[n,t] (int64) and weight[v,d]. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

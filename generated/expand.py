@@ -17,11 +17,11 @@ def _expand_forward(input, length):
     return input.expand((length, *input.shape))
 
 
-def expand(input: torch.Tensor, *, length: int) -> torch.Tensor:
-    """Returns output[n,*p] of input[*p].
+def expand(input: torch.Tensor, length: int) -> torch.Tensor:
+    """`length` copies along a new first axis.
 
-    length is the size of index n. A TypeError or ValueError names the argument that
-    does not fit.
+    torch's size is that of all axes. Returns output[n,*p] of input[*p]. length is the
+    size of index n. A TypeError or ValueError names the argument that does not fit.
     """
     length = length if type(length) is int else rt.integer(length, "expand: length")
     if (

@@ -18,9 +18,10 @@ def _flatten_forward(input):
 
 
 def flatten(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p,(t d)] of input[*p,t,d].
+    """The last two axes as one, torch.flatten(input, -2).
 
-    A TypeError or ValueError names the argument that does not fit.
+    So start_dim is -2 and end_dim -1. Returns output[*p,(t d)] of input[*p,t,d]. A
+    TypeError or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -32,11 +32,12 @@ class _Flip(Function):
         return grad_input, None
 
 
-def flip(input: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns output[*p,t,*q] of input[*p,t,*q].
+def flip(input: torch.Tensor, dim: int) -> torch.Tensor:
+    """Values in reverse order along dim.
 
-    dim is the position of axis t. A TypeError or ValueError names the argument that
-    does not fit.
+    There is one axis, where torch has several dims. Returns output[*p,t,*q] of
+    input[*p,t,*q]. dim is the position of axis t. A TypeError or ValueError names the
+    argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
     if (

@@ -209,14 +209,14 @@ def focal_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     gamma: float = 2.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
+    """Cross-entropy in which what is right already counts less.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
+    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). A TypeError or
+    ValueError names the argument that does not fit.
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "focal_loss: gamma")
     if (

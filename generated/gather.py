@@ -37,11 +37,13 @@ class _Gather(Function):
         return grad_input, None, None
 
 
-def gather(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns output[*p,k,*q] of input[*p,v,*q] and index[*p,k,*q] (int64).
+def gather(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+    """Values at given positions of dim, torch.gather.
 
-    dim is the position of axis v. A TypeError or ValueError names the argument that
-    does not fit.
+    Index has the axes of the input, and a size of its own along dim. It comes before
+    dim, and the gradient is dense: torch's sparse_grad is False. Returns
+    output[*p,k,*q] of input[*p,v,*q] and index[*p,k,*q] (int64). dim is the position of
+    axis v. A TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "gather: dim")
     if (

@@ -93,14 +93,15 @@ def gaussian_nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     var: torch.Tensor,
-    *,
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p],
-    target[*p] and var[*p].
+    """Negative log likelihood of a normal distribution.
 
-    A TypeError or ValueError names the argument that does not fit.
+    A variance below eps counts as eps and has no gradient; in torch it has that of eps.
+    torch's full is False. Returns average (reduction="mean"), total ("sum") or loss[*p]
+    ("none") of input[*p], target[*p] and var[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "gaussian_nll_loss: eps")
     if (

@@ -96,11 +96,13 @@ _OPTIONS = {
 
 
 def gelu(
-    input: torch.Tensor, *, approximate: Literal["none", "tanh"] = "none"
+    input: torch.Tensor, approximate: Literal["none", "tanh"] = "none"
 ) -> torch.Tensor:
-    """Returns exact[*p] (approximate="none") or approximation[*p] ("tanh") of input[*p].
+    """Gaussian error linear unit: x times the normal distribution function.
 
-    A TypeError or ValueError names the argument that does not fit.
+    `approximate` chooses a form of it with tanh. Returns exact[*p] (approximate="none")
+    or approximation[*p] ("tanh") of input[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -45,9 +45,10 @@ class _GlobalAvgPool(Function):
 
 
 def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[n,c] of input[n,c,*q].
+    """Mean over all positions.
 
-    A TypeError or ValueError names the argument that does not fit.
+    It is adaptive_avg_pool to size 1, without these axes. Returns output[n,c] of
+    input[n,c,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

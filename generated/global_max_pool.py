@@ -51,9 +51,10 @@ class _GlobalMaxPool(Function):
 
 
 def global_max_pool(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[n,c] of input[n,c,*q].
+    """Maximum over all positions.
 
-    A TypeError or ValueError names the argument that does not fit.
+    It is adaptive_max_pool to size 1, without these axes. Returns output[n,c] of
+    input[n,c,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -125,11 +125,11 @@ class _GluDual(_Glu):
             return d_output.to(output.dtype)
 
 
-def glu(input: torch.Tensor, *, dim: int = -1) -> torch.Tensor:
-    """Returns output[*p,k,*q] of input[*p,m,*q].
+def glu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    """Gated linear unit: the second half along dim is the gate of the first.
 
-    dim is the position of axis m. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p,k,*q] of input[*p,m,*q]. dim is the position of axis m. A
+    TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "glu: dim")
     if (

@@ -146,9 +146,11 @@ def group_norm(
     num_groups: int,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output[n,d,*q] of input[n,(g c),*q], weight[d] (None means ones) and bias[d]
-    (None means zeros).
+    """Normalization of groups of channels.
 
+    The channels are g groups of c; weight and bias are those of a channel. num_groups
+    is given by name; in torch it comes before weight. Returns output[n,d,*q] of
+    input[n,(g c),*q], weight[d] (None means ones) and bias[d] (None means zeros).
     num_groups is the size of index g. A TypeError or ValueError names the argument that
     does not fit.
     """

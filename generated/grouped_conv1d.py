@@ -92,17 +92,16 @@ def grouped_conv1d(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     stride: int = 1,
     padding: int = 0,
     dilation: int = 1,
     groups: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,(g o),u] of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)]
-    (None means zeros).
+    """Convolution in groups of channels, torch's conv1d with groups.
 
-    groups is the size of index g. A TypeError or ValueError names the argument that
-    does not fit.
+    Those of the channels in make those of the channels out. Returns output[n,(g o),u]
+    of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)] (None means zeros). groups is
+    the size of index g. A TypeError or ValueError names the argument that does not fit.
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "grouped_conv1d: stride")

@@ -189,10 +189,11 @@ class _GroupedQueryAttention(Function):
 def grouped_query_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,(g r),i,e] of query[*b,(g r),i,d], key[*b,g,j,d] and
-    value[*b,g,j,e].
+    """Attention in which r query heads share one head g of key and value.
 
-    A TypeError or ValueError names the argument that does not fit.
+    It is torch's enable_gqa=True. Returns output[*b,(g r),i,e] of query[*b,(g r),i,d],
+    key[*b,g,j,d] and value[*b,g,j,e]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if (
         not rt.floating(query, key, value)

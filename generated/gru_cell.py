@@ -198,10 +198,11 @@ def gru_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns h[n,j] of input[n,i], hx[n,j], w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)]
-    (None means zeros) and b_hh[(g j)] (None means zeros).
+    """Step of a gated recurrent unit.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The gates are reset, update and new. Returns h[n,j] of input[n,i], hx[n,j],
+    w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)] (None means zeros) and b_hh[(g j)] (None
+    means zeros). A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(input, hx, w_ih, w_hh)

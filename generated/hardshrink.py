@@ -42,10 +42,11 @@ class _Hardshrink(Function):
         return grad_input, None
 
 
-def hardshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
+    """x, or 0 within lambd.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():

@@ -73,9 +73,10 @@ class _HardsigmoidDual(_Hardsigmoid):
 
 
 def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """A sigmoid of three straight pieces.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("hardsigmoid", "input[*p]", input)

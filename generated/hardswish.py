@@ -47,9 +47,10 @@ class _Hardswish(Function):
 
 
 def hardswish(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x times its hardsigmoid.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("hardswish", "input[*p]", input)

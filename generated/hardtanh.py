@@ -53,10 +53,11 @@ class _Hardtanh(Function):
 
 
 def hardtanh(
-    input: torch.Tensor, *, min_val: float = -1.0, max_val: float = 1.0
+    input: torch.Tensor, min_val: float = -1.0, max_val: float = 1.0
 ) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x between two bounds, the bound beyond.
 
+    Between its bounds the slope is 1, on them it is 0. Returns output[*p] of input[*p].
     A TypeError or ValueError names the argument that does not fit.
     """
     if type(min_val) is not float:

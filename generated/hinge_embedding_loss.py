@@ -86,14 +86,13 @@ _OPTIONS = "mean", "sum", "none"
 def hinge_embedding_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     margin: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Distance where the target is 1, else what it lacks to the margin.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p]. A TypeError or ValueError names the argument that does not fit.
     """
     if type(margin) is not float:
         margin = rt.number(margin, "hinge_embedding_loss: margin")

@@ -138,13 +138,13 @@ _OPTIONS = "mean", "sum", "none"
 def huber_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
     delta: float = 1.0,
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Quadratic up to delta, linear above.
 
+    Its slope is delta there. Without torch's weight. Returns average
+    (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
     delta is greater than 0. A TypeError or ValueError names the argument that does not
     fit.
     """

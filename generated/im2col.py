@@ -23,16 +23,16 @@ def _im2col_forward(input, kernel_height, kernel_width, dilation, stride):
 
 def im2col(
     input: torch.Tensor,
-    *,
     kernel_height: int,
     kernel_width: int,
     dilation: int = 1,
     stride: int = 1,
 ) -> torch.Tensor:
-    """Returns output[n,(c i j),(x y)] of input[n,c,h,w].
+    """Patches of an image as columns, torch.nn.functional.unfold.
 
-    kernel_height is the size of index i and kernel_width is the size of index j. A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[n,(c i j),(x y)] of input[n,c,h,w]. kernel_height is the size of
+    index i and kernel_width is the size of index j. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(kernel_height) is not int:
         kernel_height = rt.integer(kernel_height, "im2col: kernel_height")

@@ -47,14 +47,15 @@ def index_add(
     input: torch.Tensor,
     index: torch.Tensor,
     source: torch.Tensor,
-    *,
     dim: int,
     alpha: float = 1.0,
 ) -> torch.Tensor:
-    """Returns output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q].
+    """Adds rows of a source at given positions.
 
-    dim is the position of axis v. A value of index that is no position of axis v is
-    ignored. A TypeError or ValueError names the argument that does not fit.
+    Sources that have the same index add up. In torch dim comes before index. Returns
+    output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q]. dim is the
+    position of axis v. A value of index that is no position of axis v is ignored. A
+    TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "index_add: dim")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "index_add: alpha")

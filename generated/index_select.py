@@ -37,11 +37,12 @@ class _IndexSelect(Function):
         return grad_input, None, None
 
 
-def index_select(input: torch.Tensor, index: torch.Tensor, *, dim: int) -> torch.Tensor:
-    """Returns output[*p,k,*q] of input[*p,v,*q] and index[k] (int64).
+def index_select(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
+    """Given rows of an axis, torch.index_select.
 
-    dim is the position of axis v. A TypeError or ValueError names the argument that
-    does not fit.
+    The index comes before dim. Returns output[*p,k,*q] of input[*p,v,*q] and index[k]
+    (int64). dim is the position of axis v. A TypeError or ValueError names the argument
+    that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "index_select: dim")
     if (

@@ -228,14 +228,14 @@ _OPTIONS = "mean", "sum", "none"
 def info_nce(
     query: torch.Tensor,
     positive_key: torch.Tensor,
-    *,
     temperature: float = 0.1,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d]
-    and positive_key[n,d].
+    """Contrastive loss of queries and keys by the cosine of their angle.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Each query is to find its own key among those of all. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d] and
+    positive_key[n,d]. A TypeError or ValueError names the argument that does not fit.
     """
     if type(temperature) is not float:
         temperature = rt.number(temperature, "info_nce: temperature")

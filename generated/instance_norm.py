@@ -98,13 +98,13 @@ def instance_norm(
     input: torch.Tensor,
     weight: torch.Tensor | None = None,
     bias: torch.Tensor | None = None,
-    *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
-    (None means zeros).
+    """Normalization of every channel of every element.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Without torch's running_mean, running_var and momentum, so use_input_stats is True.
+    Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
+    (None means zeros). A TypeError or ValueError names the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "instance_norm: eps")
     if (

@@ -94,13 +94,14 @@ _OPTIONS = "mean", "sum", "none", "batchmean"
 def kl_div(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or batchmean
-    ("batchmean") of input[n,*q] and target[n,*q].
+    """Kullback-Leibler divergence of log-probabilities.
 
-    A TypeError or ValueError names the argument that does not fit.
+    input has logarithms, target probabilities; batchmean divides by the size of the
+    first axis. That is torch's log_target=False. Returns average (reduction="mean"),
+    total ("sum"), loss[n,*q] ("none") or batchmean ("batchmean") of input[n,*q] and
+    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(input, target)

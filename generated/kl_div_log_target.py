@@ -95,13 +95,13 @@ _OPTIONS = "mean", "sum", "none", "batchmean"
 def kl_div_log_target(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or batchmean
-    ("batchmean") of input[n,*q] and target[n,*q].
+    """kl_div with log_target=True: both have logarithms.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum"), loss[n,*q] ("none") or batchmean
+    ("batchmean") of input[n,*q] and target[n,*q]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(input, target)

@@ -51,11 +51,12 @@ class _LaplacianKernel(Function):
 
 
 def laplacian_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0
+    x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0
 ) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Laplacian kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "laplacian_kernel: gamma")

@@ -91,12 +91,13 @@ def layer_norm(
     input: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    *,
     eps: float = 1e-05,
 ) -> torch.Tensor:
-    """Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s] (None means zeros).
+    """Layer normalization.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The axes of weight, which is always given, are those that are normalized: torch's
+    normalized_shape. Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s]
+    (None means zeros). A TypeError or ValueError names the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "layer_norm: eps")
     if (

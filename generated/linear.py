@@ -58,9 +58,10 @@ class _Linear(Function):
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Returns output[*b,j] of input[*b,k], weight[j,k] and bias[j] (None means zeros).
+    """Linear layer with an optional bias, torch.nn.functional.linear.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,j] of input[*b,k], weight[j,k] and bias[j] (None means zeros). A
+    TypeError or ValueError names the argument that does not fit.
     """
     if (
         weight is None

@@ -131,9 +131,11 @@ class _LinearAttention(Function):
 def linear_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
+    """Attention by feature maps elu + 1, linear in the length.
 
-    A TypeError or ValueError names the argument that does not fit.
+    No score of a pair of positions is computed. Returns output[*b,i,e] of
+    query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(query, key, value)

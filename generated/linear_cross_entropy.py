@@ -221,7 +221,7 @@ class _LinearCrossEntropy(Function):
         )
 
 
-def _linear_cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
+def _linear_cross_entropy_reduced(loss, target, weight, reduction, ignore_index):
     if reduction == "none":
         return loss
     if reduction == "sum":
@@ -248,17 +248,17 @@ def linear_cross_entropy(
     target: torch.Tensor,
     linear_bias: torch.Tensor | None = None,
     weight: torch.Tensor | None = None,
-    *,
+    reduction: Literal["mean", "sum", "none"] = "mean",
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
-    reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
-    linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
-    weight[c] (None means ones).
+    """Linear classifier and its cross-entropy in one.
 
-    label_smoothing is at least 0 and at most 1. A TypeError or ValueError names the
-    argument that does not fit.
+    torch's options choose how it is computed in parts. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
+    linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
+    weight[c] (None means ones). label_smoothing is at least 0 and at most 1. A
+    TypeError or ValueError names the argument that does not fit.
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
@@ -327,5 +327,5 @@ def linear_cross_entropy(
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
     return _linear_cross_entropy_reduced(
-        loss, target, weight, ignore_index, reduction
+        loss, target, weight, reduction, ignore_index
     ).to(dtype)

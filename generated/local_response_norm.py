@@ -195,16 +195,16 @@ class _LocalResponseNormDual(_LocalResponseNorm):
 
 def local_response_norm(
     input: torch.Tensor,
-    *,
     window: int,
     alpha: float = 0.0001,
     beta: float = 0.75,
     k: float = 1.0,
 ) -> torch.Tensor:
-    """Returns output[n,c,*q] of input[n,c,*q].
+    """Each channel by the mean square of the channels around it.
 
-    window is the size of index w. A TypeError or ValueError names the argument that
-    does not fit.
+    They are `window` channels, torch's size; channels outside count as 0. Returns
+    output[n,c,*q] of input[n,c,*q]. window is the size of index w. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if type(window) is not int:
         window = rt.integer(window, "local_response_norm: window")

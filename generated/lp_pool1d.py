@@ -116,12 +116,14 @@ class _LpPool1dDual(_LpPool1d):
 
 
 def lp_pool1d(
-    input: torch.Tensor, *, norm_type: float, kernel_size: int, stride: int
+    input: torch.Tensor, norm_type: float, kernel_size: int, stride: int
 ) -> torch.Tensor:
-    """Returns output[n,c,u] of input[n,c,t].
+    """Norm of order norm_type over windows of one axis.
 
-    norm_type is greater than 0 and less than 1000000000 and kernel_size is the size of
-    index k. A TypeError or ValueError names the argument that does not fit.
+    stride is always given; without torch's ceil_mode. Returns output[n,c,u] of
+    input[n,c,t]. norm_type is greater than 0 and less than 1000000000 and kernel_size
+    is the size of index k. A TypeError or ValueError names the argument that does not
+    fit.
     """
     if type(norm_type) is not float:
         norm_type = rt.number(norm_type, "lp_pool1d: norm_type")

@@ -175,10 +175,12 @@ def lstm_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns h[n,j] and c[n,j] of input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i],
-    w_hh[(g j),j'], b_ih[(g j)] (None means zeros) and b_hh[(g j)] (None means zeros).
+    """Step of a long short-term memory.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The gates are input, forget, cell and output. Returns h[n,j] and c[n,j] of
+    input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)] (None means
+    zeros) and b_hh[(g j)] (None means zeros). A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(input, hx, cx, w_ih, w_hh)

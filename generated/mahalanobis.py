@@ -71,8 +71,9 @@ class _Mahalanobis(Function):
 
 
 def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Tensor:
-    """Returns D[*b] of u[*b,k], v[*b,k] and VI[k,l].
+    """Mahalanobis distance of each row to its partner.
 
+    VI is the inverse of the covariance. Returns D[*b] of u[*b,k], v[*b,k] and VI[k,l].
     A TypeError or ValueError names the argument that does not fit.
     """
     if (

@@ -90,14 +90,14 @@ def margin_ranking_loss(
     input1: torch.Tensor,
     input2: torch.Tensor,
     target: torch.Tensor,
-    *,
     margin: float = 0.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of
-    input1[*p], input2[*p] and target[*p].
+    """Loss of two scores in the wrong order.
 
-    A TypeError or ValueError names the argument that does not fit.
+    input1 is to be the larger one where target is 1. Returns average
+    (reduction="mean"), total ("sum") or loss[*p] ("none") of input1[*p], input2[*p] and
+    target[*p]. A TypeError or ValueError names the argument that does not fit.
     """
     if type(margin) is not float:
         margin = rt.number(margin, "margin_ranking_loss: margin")

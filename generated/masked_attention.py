@@ -95,10 +95,11 @@ class _MaskedAttention(Function):
 def masked_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
-    attn_mask[i,j] (bool).
+    """Attention where a mask holds.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Where it holds nowhere for a position i, its output is 0. Returns output[*b,i,e] of
+    query[*b,i,d], key[*b,j,d], value[*b,j,e] and attn_mask[i,j] (bool). A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(query, key, value)

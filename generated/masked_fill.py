@@ -34,12 +34,11 @@ class _MaskedFill(Function):
         return grad_input, None, None
 
 
-def masked_fill(
-    input: torch.Tensor, mask: torch.Tensor, *, value: float
-) -> torch.Tensor:
-    """Returns output[*p] of input[*p] and mask[*p] (bool).
+def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
+    """A number where a mask holds.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p] and mask[*p] (bool). A TypeError or ValueError names
+    the argument that does not fit.
     """
     value = value if type(value) is float else rt.number(value, "masked_fill: value")
     if (

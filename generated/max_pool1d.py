@@ -50,11 +50,13 @@ class _MaxPool1d(Function):
         return grad_input, None, None
 
 
-def max_pool1d(input: torch.Tensor, *, kernel_size: int, stride: int) -> torch.Tensor:
-    """Returns output[n,c,u] of input[n,c,t].
+def max_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tensor:
+    """Maximum over windows of one axis.
 
-    kernel_size is the size of index k. A TypeError or ValueError names the argument
-    that does not fit.
+    The gradient goes to the first of equal values, as in torch. stride is always given;
+    without torch's padding, dilation, ceil_mode and return_indices. Returns
+    output[n,c,u] of input[n,c,t]. kernel_size is the size of index k. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")

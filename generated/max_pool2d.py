@@ -20,13 +20,11 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _max_pool2d_forward(input, kernel_height, kernel_width, stride):
-    windows_of_input = input.unfold(2, kernel_height, stride)
-    max_of_input = (
-        windows_of_input.unfold(3, kernel_width, stride)
-        .permute(0, 1, 4, 2, 3, 5)
-        .max(5)
+def _max_pool2d_forward(input, kernel_size, stride):
+    windows_of_input = input.unfold(2, kernel_size, stride).unfold(
+        3, kernel_size, stride
     )
+    max_of_input = windows_of_input.permute(0, 1, 4, 2, 3, 5).max(5)
     top = max_of_input.values
     max_of_top = top.max(2)
     output = max_of_top.values
@@ -41,7 +39,7 @@ class _MaxPool2d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, result):
-        input, _, _, ctx.stride = inputs
+        input, _, ctx.stride = inputs
         _, winner, winner2 = result
         ctx.mark_non_differentiable(winner, winner2)
         ctx.set_materialize_grads(False)
@@ -51,7 +49,7 @@ class _MaxPool2d(Function):
     @staticmethod
     def backward(ctx, G, _grad_winner, _grad_winner2):
         if G is None:
-            return (None,) * 4
+            return (None,) * 3
         winner, winner2 = ctx.saved_tensors
         stride = ctx.stride
         input_shape = ctx.input_shape
@@ -66,47 +64,39 @@ class _MaxPool2d(Function):
             .scatter_add(2, rt.flatten(winner2_sum, 2, 3), reshaped_G)
             .reshape(input_shape)
         )
-        return grad_input, None, None, None
+        return grad_input, None, None
 
 
-def max_pool2d(
-    input: torch.Tensor, *, kernel_height: int, kernel_width: int, stride: int
-) -> torch.Tensor:
-    """Returns output[n,c,x,y] of input[n,c,h,w].
+def max_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tensor:
+    """Maximum over windows of two axes, kernel_size positions of each.
 
-    kernel_height is the size of index i and kernel_width is the size of index j. A
-    TypeError or ValueError names the argument that does not fit.
+    The gradient goes to the first of equal values, as in torch. stride is always given;
+    without torch's padding, dilation, ceil_mode and return_indices. Returns
+    output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size of index i. A TypeError
+    or ValueError names the argument that does not fit.
     """
-    if type(kernel_height) is not int:
-        kernel_height = rt.integer(kernel_height, "max_pool2d: kernel_height")
-    if type(kernel_width) is not int:
-        kernel_width = rt.integer(kernel_width, "max_pool2d: kernel_width")
+    if type(kernel_size) is not int:
+        kernel_size = rt.integer(kernel_size, "max_pool2d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "max_pool2d: stride")
     if (
         not isinstance(input, torch.Tensor)
         or not input.is_floating_point()
         or input.dim() != 4
-        or kernel_height < 1
-        or kernel_width < 1
+        or kernel_size < 1
         or stride < 1
     ):
-        signature = (
-            "input[n,c,h,w]; kernel_height=size(i); kernel_width=size(j); "
-            "stride is a divisor"
-        )
-        raise rt.explained(
-            "max_pool2d", signature, input, kernel_height, kernel_width, stride
-        )
-    if (input.shape[2] - kernel_height) // stride + 1 < 0:
+        signature = "input[n,c,h,w]; kernel_size=size(i); stride is a divisor"
+        raise rt.explained("max_pool2d", signature, input, kernel_size, stride)
+    if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError(
             "max_pool2d: no value of index x keeps every access in bounds: axis 2 of "
-            f"input has size {input.shape[2]} and kernel_height is {kernel_height}"
+            f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
         )
-    if (input.shape[3] - kernel_width) // stride + 1 < 0:
+    if (input.shape[3] - kernel_size) // stride + 1 < 0:
         raise ValueError(
             "max_pool2d: no value of index y keeps every access in bounds: axis 3 of "
-            f"input has size {input.shape[3]} and kernel_width is {kernel_width}"
+            f"input has size {input.shape[3]} and kernel_size is {kernel_size}"
         )
     if not torch.is_grad_enabled() or rt.forward_mode():
-        return _max_pool2d_forward(input, kernel_height, kernel_width, stride)[0]
-    return rt.apply(_MaxPool2d, input, kernel_height, kernel_width, stride)[0]
+        return _max_pool2d_forward(input, kernel_size, stride)[0]
+    return rt.apply(_MaxPool2d, input, kernel_size, stride)[0]

@@ -48,9 +48,10 @@ class _Mish(Function):
 
 
 def mish(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x times the tanh of its softplus.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("mish", "input[*p]", input)

@@ -199,10 +199,11 @@ class _Mmd(Function):
         return grad_X, grad_Y, None
 
 
-def mmd(X: torch.Tensor, Y: torch.Tensor, *, gamma: float = 1.0) -> torch.Tensor:
-    """Returns distance of X[i,k] and Y[l,k].
+def mmd(X: torch.Tensor, Y: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Squared maximum mean discrepancy of two samples, with rbf_kernel.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns distance of X[i,k] and Y[l,k]. A TypeError or ValueError names the argument
+    that does not fit.
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "mmd: gamma")
     if (

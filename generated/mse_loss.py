@@ -85,13 +85,13 @@ _OPTIONS = "mean", "sum", "none"
 def mse_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Squared error.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Without torch's weight. Returns average (reduction="mean"), total ("sum") or
+    loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(input, target)

@@ -305,12 +305,15 @@ def multi_head_attention(
     *,
     num_heads: int,
 ) -> torch.Tensor:
-    """Returns output[n,i,c] of query[n,i,k], key[n,j,k], value[n,j,k], Wq[(h d),k],
-    Wk[(h d),k], Wv[(h d),k], Wo[c,e], bq[(h d)] (None means zeros), bk[(h d)]
-    (None means zeros), bv[(h d)] (None means zeros) and bo[c] (None means zeros).
+    """Multi-head attention with its four projections.
 
-    num_heads is the size of index h. A TypeError or ValueError names the argument that
-    does not fit.
+    As torch.nn.MultiheadAttention with batch_first=True: W and b of each projection,
+    in, in, in and out, as torch.nn.functional.linear has them; head h has its own
+    features d. Returns output[n,i,c] of query[n,i,k], key[n,j,k], value[n,j,k],
+    Wq[(h d),k], Wk[(h d),k], Wv[(h d),k], Wo[c,e], bq[(h d)] (None means zeros),
+    bk[(h d)] (None means zeros), bv[(h d)] (None means zeros) and bo[c] (None means
+    zeros). num_heads is the size of index h. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(num_heads) is not int:
         num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")

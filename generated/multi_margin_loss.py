@@ -208,15 +208,16 @@ def multi_margin_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     p: float = 1.0,
     margin: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
-    target[n] (int64) and weight[c] (None means ones).
+    """Hinge loss of all classes against the right one.
 
-    A TypeError or ValueError names the argument that does not fit.
+    p is 1 or 2, the power of each difference. weight comes before p and margin; in
+    torch, after them. Returns average (reduction="mean"), total ("sum") or loss[n]
+    ("none") of input[n,c], target[n] (int64) and weight[c] (None means ones). A
+    TypeError or ValueError names the argument that does not fit.
     """
     p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
     if type(margin) is not float:

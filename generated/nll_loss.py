@@ -432,14 +432,14 @@ def nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    *,
     ignore_index: int = -100,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
-    target[n] (int64) and weight[c] (None means ones).
+    """Negative log likelihood of the class of each element.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
+    target[n] (int64) and weight[c] (None means ones). A TypeError or ValueError names
+    the argument that does not fit.
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")

@@ -61,11 +61,12 @@ class _Normalize(Function):
         return grad_input, None, None
 
 
-def normalize(input: torch.Tensor, *, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
-    """Returns output[*p,k,*q] of input[*p,k,*q].
+def normalize(input: torch.Tensor, dim: int = 1, eps: float = 1e-12) -> torch.Tensor:
+    """Vectors of Euclidean norm 1 along dim.
 
-    dim is the position of axis k. A TypeError or ValueError names the argument that
-    does not fit.
+    eps is the least that they are divided by. Returns output[*p,k,*q] of
+    input[*p,k,*q]. dim is the position of axis k. A TypeError or ValueError names the
+    argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "normalize: dim")
     eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")

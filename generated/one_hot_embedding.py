@@ -46,10 +46,11 @@ class _OneHotEmbedding(Function):
 
 
 def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p,d] of input[*p] (int64) and weight[v,d].
+    """Embedding as the product of a one-hot row with the weight.
 
-    A value of input that is no position of axis v is ignored. A TypeError or ValueError
-    names the argument that does not fit.
+    A number that is no row gives 0. Returns output[*p,d] of input[*p] (int64) and
+    weight[v,d]. A value of input that is no position of axis v is ignored. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

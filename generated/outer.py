@@ -47,9 +47,10 @@ class _Outer(Function):
 
 
 def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
-    """Returns output[i,j] of input[i] and vec2[j].
+    """Outer product of two vectors.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[i,j] of input[i] and vec2[j]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
         raise rt.explained("outer", "input[i], vec2[j]", input, vec2)

@@ -35,12 +35,14 @@ class _Pad(Function):
 
 
 def pad(
-    input: torch.Tensor, *, left: int, right: int, value: float = 0.0, dim: int = -1
+    input: torch.Tensor, left: int, right: int, value: float = 0.0, dim: int = -1
 ) -> torch.Tensor:
-    """Returns output[*p,t,*q] of input[*p,k,*q].
+    """Values before and after the input along dim.
 
-    dim is the position of axis k. A TypeError or ValueError names the argument that
-    does not fit.
+    `left` before and `right` after it; less than 0 takes away. torch's pad is (left,
+    right) for the last axis, and its mode is constant. Returns output[*p,t,*q] of
+    input[*p,k,*q]. dim is the position of axis k. A TypeError or ValueError names the
+    argument that does not fit.
     """
     left = left if type(left) is int else rt.integer(left, "pad: left")
     right = right if type(right) is int else rt.integer(right, "pad: right")

@@ -62,10 +62,11 @@ class _PairwiseDistance(Function):
 
 
 def pairwise_distance(
-    x1: torch.Tensor, x2: torch.Tensor, *, eps: float = 1e-06, keepdim: bool = False
+    x1: torch.Tensor, x2: torch.Tensor, eps: float = 1e-06, keepdim: bool = False
 ) -> torch.Tensor:
-    """Returns output[*p] of x1[*p,k] and x2[*p,k].
+    """Distance of each row to its partner.
 
+    torch adds eps to each difference. Returns output[*p] of x1[*p,k] and x2[*p,k].
     keepdim keeps axis k with size 1. A TypeError or ValueError names the argument that
     does not fit.
     """

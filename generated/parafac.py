@@ -59,9 +59,10 @@ class _Parafac(Function):
 
 
 def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
-    """Returns X[i,j,k] of U[i,r], V[j,r] and W[k,r].
+    """Tensor of three axes as a sum of outer products.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns X[i,j,k] of U[i,r], V[j,r] and W[k,r]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(U, V, W)

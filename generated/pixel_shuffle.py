@@ -25,11 +25,12 @@ def _pixel_shuffle_forward(input, upscale_factor):
     )
 
 
-def pixel_shuffle(input: torch.Tensor, *, upscale_factor: int) -> torch.Tensor:
-    """Returns output[*p,c,(h i),(w j)] of input[*p,(c i j),h,w].
+def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
+    """Depth to space.
 
-    upscale_factor is the size of index i. A TypeError or ValueError names the argument
-    that does not fit.
+    Each channel of the output is upscale_factor**2 channels of the input. Returns
+    output[*p,c,(h i),(w j)] of input[*p,(c i j),h,w]. upscale_factor is the size of
+    index i. A TypeError or ValueError names the argument that does not fit.
     """
     if type(upscale_factor) is not int:
         upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")

@@ -25,11 +25,11 @@ def _pixel_unshuffle_forward(input, downscale_factor):
     )
 
 
-def pixel_unshuffle(input: torch.Tensor, *, downscale_factor: int) -> torch.Tensor:
-    """Returns output[*p,(c i j),h,w] of input[*p,c,(h i),(w j)].
+def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
+    """Space to depth, the inverse of pixel_shuffle.
 
-    downscale_factor is the size of index i. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[*p,(c i j),h,w] of input[*p,c,(h i),(w j)]. downscale_factor is the
+    size of index i. A TypeError or ValueError names the argument that does not fit.
     """
     if type(downscale_factor) is not int:
         downscale_factor = rt.integer(

@@ -75,13 +75,14 @@ _OPTIONS = "mean", "sum", "none"
 def poisson_nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Negative log likelihood of counts.
 
-    A TypeError or ValueError names the argument that does not fit.
+    input is the logarithm of the rate, as with torch's log_input=True. So eps is not
+    needed, and full is False. Returns average (reduction="mean"), total ("sum") or
+    loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if (
         not rt.floating(input, target)

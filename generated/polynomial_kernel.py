@@ -136,14 +136,14 @@ class _PolynomialKernelDual(_PolynomialKernel):
 def polynomial_kernel(
     x1: torch.Tensor,
     x2: torch.Tensor,
-    *,
     gamma: float = 1.0,
     coef0: float = 1.0,
     degree: float = 3.0,
 ) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Polynomial kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "polynomial_kernel: gamma")

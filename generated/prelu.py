@@ -48,9 +48,10 @@ class _Prelu(Function):
 
 
 def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Returns output[n,c,*q] of input[n,c,*q] and weight[c].
+    """Leaky relu with a learned slope for each channel.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[n,c,*q] of input[n,c,*q] and weight[c]. A TypeError or ValueError
+    names the argument that does not fit.
     """
     if (
         not rt.floating(input, weight)

@@ -55,9 +55,10 @@ class _QuadraticForm(Function):
 
 
 def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
-    """Returns output[*b] of x[*b,i] and A[i,j].
+    """x times a matrix times x.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b] of x[*b,i] and A[i,j]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
         raise rt.explained("quadratic_form", "x[*b,i], A[i,j=i]", x, A)

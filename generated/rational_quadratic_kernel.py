@@ -200,11 +200,12 @@ class _RationalQuadraticKernelDual(_RationalQuadraticKernel):
 
 
 def rational_quadratic_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0, alpha: float = 1.0
+    x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0, alpha: float = 1.0
 ) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Rational quadratic kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")

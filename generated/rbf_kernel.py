@@ -105,12 +105,12 @@ class _RbfKernel(Function):
         return grad_x1, grad_x2, None
 
 
-def rbf_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0
-) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
+    """Gaussian kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The kernels have the names and parameters of sklearn.metrics.pairwise. Returns
+    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the argument
+    that does not fit.
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "rbf_kernel: gamma")
     if (

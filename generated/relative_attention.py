@@ -110,10 +110,11 @@ def relative_attention(
     bias: torch.Tensor,
     buckets: torch.Tensor,
 ) -> torch.Tensor:
-    """Returns output[*b,h,i,e] of query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e],
-    bias[v,h] and buckets[i,j] (int64).
+    """Attention with a bias for each bucket of relative positions (T5).
 
-    A TypeError or ValueError names the argument that does not fit.
+    The scores are not divided by a root. Returns output[*b,h,i,e] of query[*b,h,i,d],
+    key[*b,h,j,d], value[*b,h,j,e], bias[v,h] and buckets[i,j] (int64). A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(query, key, value, bias)

@@ -67,9 +67,10 @@ class _RelativeShift(Function):
 
 
 def relative_shift(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p,i,j] of input[*p,i,r].
+    """Scores by distance to scores by position.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Row i of the output begins size(i) - 1 - i later. Returns output[*p,i,j] of
+    input[*p,i,r]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

@@ -38,9 +38,10 @@ class _Relu6(Function):
 
 
 def relu6(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x between 0 and 6, the bound beyond.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("relu6", "input[*p]", input)

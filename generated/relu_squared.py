@@ -39,9 +39,10 @@ class _ReluSquared(Function):
 
 
 def relu_squared(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """The square of relu.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("relu_squared", "input[*p]", input)

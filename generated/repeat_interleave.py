@@ -30,11 +30,12 @@ def _repeat_interleave_forward(input, repeats, dim):
     )
 
 
-def repeat_interleave(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
-    """Returns output[*p,(t r),*q] of input[*p,t,*q].
+def repeat_interleave(input: torch.Tensor, repeats: int, dim: int) -> torch.Tensor:
+    """Each value `repeats` times, then the next one, torch.repeat_interleave.
 
-    repeats is the size of index r and dim is the position of axis t. A TypeError or
-    ValueError names the argument that does not fit.
+    Without torch's output_size. Returns output[*p,(t r),*q] of input[*p,t,*q]. repeats
+    is the size of index r and dim is the position of axis t. A TypeError or ValueError
+    names the argument that does not fit.
     """
     if type(repeats) is not int:
         repeats = rt.integer(repeats, "repeat_interleave: repeats")

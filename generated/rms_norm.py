@@ -79,11 +79,13 @@ class _RmsNorm(Function):
 
 
 def rms_norm(
-    input: torch.Tensor, weight: torch.Tensor, *, eps: float = 1.1920928955078125e-07
+    input: torch.Tensor, weight: torch.Tensor, eps: float = 1.1920928955078125e-07
 ) -> torch.Tensor:
-    """Returns output[*p,*s] of input[*p,*s] and weight[*s].
+    """Root mean square normalization.
 
-    A TypeError or ValueError names the argument that does not fit.
+    eps is torch's for float32. The axes of weight, which is always given, are those
+    that are normalized: torch's normalized_shape. Returns output[*p,*s] of input[*p,*s]
+    and weight[*s]. A TypeError or ValueError names the argument that does not fit.
     """
     eps = eps if type(eps) is float else rt.number(eps, "rms_norm: eps")
     if (

@@ -99,10 +99,11 @@ def rnn_tanh_cell(
     b_ih: torch.Tensor | None = None,
     b_hh: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns h[n,j] of input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'], b_ih[j] (None means
-    zeros) and b_hh[j] (None means zeros).
+    """Step of a recurrent network with tanh.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns h[n,j] of input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'], b_ih[j] (None means
+    zeros) and b_hh[j] (None means zeros). A TypeError or ValueError names the argument
+    that does not fit.
     """
     if (
         not rt.floating(input, hx, w_ih, w_hh)

@@ -38,11 +38,13 @@ class _Roll(Function):
         return grad_input, None, None
 
 
-def roll(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns output[*p,t,*q] of input[*p,t,*q].
+def roll(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
+    """Values moved along dim in a circle, torch.roll.
 
-    dim is the position of axis t. A TypeError or ValueError names the argument that
-    does not fit.
+    What falls off comes in again: by shifts modulo size(t) places, which is the size of
+    r. There is one axis, where torch has several dims. Returns output[*p,t,*q] of
+    input[*p,t,*q]. dim is the position of axis t. A TypeError or ValueError names the
+    argument that does not fit.
     """
     shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
     dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")

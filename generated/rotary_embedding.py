@@ -61,10 +61,12 @@ class _RotaryEmbedding(Function):
         return grad_x, None
 
 
-def rotary_embedding(x: torch.Tensor, *, base: float = 10000.0) -> torch.Tensor:
-    """Returns output[*b,t,(r d)] of x[*b,t,(r d)].
+def rotary_embedding(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
+    """Rotary position embedding: turns pairs of features by angles.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The angle of the pair (x[d], x[d + size(d)]) grows with t. Returns
+    output[*b,t,(r d)] of x[*b,t,(r d)]. A TypeError or ValueError names the argument
+    that does not fit.
     """
     base = base if type(base) is float else rt.number(base, "rotary_embedding: base")
     if (

@@ -79,9 +79,12 @@ def same_conv1d(
     *,
     padding: int,
 ) -> torch.Tensor:
-    """Returns output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
+    """Convolution whose output is as long as its input.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The input is 0 outside: `padding` values before it, as many as are needed after it.
+    padding=(size(k) - 1)//2 is torch's padding="same". Returns output[n,o,t] of
+    input[n,c,t], weight[o,c,k] and bias[o] (None means zeros). A TypeError or
+    ValueError names the argument that does not fit.
     """
     if type(padding) is not int:
         padding = rt.integer(padding, "same_conv1d: padding")

@@ -113,10 +113,13 @@ def scaled_dot_product_attention(
     value: torch.Tensor,
     attn_mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
-    attn_mask[i,j] (None means zeros).
+    """Attention with a mask that is added to the scores.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch does so with a mask of numbers. The scale is 1/sqrt(d), dropout_p is 0, and
+    is_causal and enable_gqa are False: causal_attention and grouped_query_attention
+    have them. Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
+    attn_mask[i,j] (None means zeros). A TypeError or ValueError names the argument that
+    does not fit.
     """
     if (
         not rt.floating(query, key, value)

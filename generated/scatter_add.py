@@ -42,12 +42,14 @@ class _ScatterAdd(Function):
 
 
 def scatter_add(
-    input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, *, dim: int
+    input: torch.Tensor, index: torch.Tensor, src: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Returns output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q].
+    """Adds values of a source at given positions of dim.
 
-    dim is the position of axis v. A value of index that is no position of axis v is
-    ignored. A TypeError or ValueError names the argument that does not fit.
+    Sources that have the same position add up. In torch dim comes before index. Returns
+    output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q]. dim is
+    the position of axis v. A value of index that is no position of axis v is ignored. A
+    TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "scatter_add: dim")
     if (

@@ -70,12 +70,14 @@ class _SegmentMean(Function):
 
 
 def segment_mean(
-    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+    data: torch.Tensor, segment_ids: torch.Tensor, num_segments: int
 ) -> torch.Tensor:
-    """Returns output[g,*q] of data[n,*q] and segment_ids[n] (int64).
+    """Mean of the rows of each segment.
 
-    num_segments is the size of index g. A value of segment_ids that is no position of
-    axis g is ignored. A TypeError or ValueError names the argument that does not fit.
+    The mean of nothing is nan. Returns output[g,*q] of data[n,*q] and segment_ids[n]
+    (int64). num_segments is the size of index g. A value of segment_ids that is no
+    position of axis g is ignored. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_mean: num_segments")

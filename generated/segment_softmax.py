@@ -69,12 +69,13 @@ class _SegmentSoftmax(Function):
 
 
 def segment_softmax(
-    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+    data: torch.Tensor, segment_ids: torch.Tensor, num_segments: int
 ) -> torch.Tensor:
-    """Returns output[n,*q] of data[n,*q] and segment_ids[n] (int64).
+    """Softmax within each segment.
 
-    num_segments is the size of index g. A TypeError or ValueError names the argument
-    that does not fit.
+    Every id is one of a segment. Returns output[n,*q] of data[n,*q] and segment_ids[n]
+    (int64). num_segments is the size of index g. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_softmax: num_segments")

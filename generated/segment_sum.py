@@ -41,12 +41,13 @@ class _SegmentSum(Function):
 
 
 def segment_sum(
-    data: torch.Tensor, segment_ids: torch.Tensor, *, num_segments: int
+    data: torch.Tensor, segment_ids: torch.Tensor, num_segments: int
 ) -> torch.Tensor:
-    """Returns output[g,*q] of data[n,*q] and segment_ids[n] (int64).
+    """Sum of the rows of each segment.
 
-    num_segments is the size of index g. A value of segment_ids that is no position of
-    axis g is ignored. A TypeError or ValueError names the argument that does not fit.
+    Returns output[g,*q] of data[n,*q] and segment_ids[n] (int64). num_segments is the
+    size of index g. A value of segment_ids that is no position of axis g is ignored. A
+    TypeError or ValueError names the argument that does not fit.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_sum: num_segments")

@@ -48,9 +48,10 @@ class _Selu(Function):
 
 
 def selu(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """Scaled exponential linear unit.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The two numbers keep mean 0 and variance 1 from layer to layer. Returns output[*p]
+    of input[*p]. A TypeError or ValueError names the argument that does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("selu", "input[*p]", input)

@@ -33,9 +33,10 @@ class _Shift(Function):
         return grad_input, None, None
 
 
-def shift(input: torch.Tensor, *, shifts: int = 1, dim: int = -1) -> torch.Tensor:
-    """Returns output[*p,t,*q] of input[*p,t,*q].
+def shift(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
+    """Values moved by `shifts` along dim.
 
+    What falls off is lost, and 0 comes in. Returns output[*p,t,*q] of input[*p,t,*q].
     dim is the position of axis t. A TypeError or ValueError names the argument that
     does not fit.
     """

@@ -225,15 +225,15 @@ _OPTIONS = "none", "mean", "sum"
 def sigmoid_focal_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     alpha: float = 0.25,
     gamma: float = 2.0,
     reduction: Literal["none", "mean", "sum"] = "none",
 ) -> torch.Tensor:
-    """Returns loss[*p] (reduction="none"), average ("mean") or total ("sum") of input[*p]
-    and target[*p].
+    """Focal loss of two classes, torchvision.ops.sigmoid_focal_loss.
 
-    A TypeError or ValueError names the argument that does not fit.
+    What is right already counts less. Returns loss[*p] (reduction="none"), average
+    ("mean") or total ("sum") of input[*p] and target[*p]. A TypeError or ValueError
+    names the argument that does not fit.
     """
     if type(alpha) is not float:
         alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")

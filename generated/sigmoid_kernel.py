@@ -64,11 +64,12 @@ class _SigmoidKernel(Function):
 
 
 def sigmoid_kernel(
-    x1: torch.Tensor, x2: torch.Tensor, *, gamma: float = 1.0, coef0: float = 1.0
+    x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0, coef0: float = 1.0
 ) -> torch.Tensor:
-    """Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    """Sigmoid (tanh) kernel of all pairs of rows.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "sigmoid_kernel: gamma")
     coef0 = coef0 if type(coef0) is float else rt.number(coef0, "sigmoid_kernel: coef0")

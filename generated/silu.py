@@ -45,9 +45,10 @@ class _Silu(Function):
 
 
 def silu(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """Sigmoid linear unit: x times its sigmoid, also called swish.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("silu", "input[*p]", input)

@@ -111,11 +111,12 @@ class _SlidingWindowAttention(Function):
 
 
 def sliding_window_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *, window: int
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, window: int
 ) -> torch.Tensor:
-    """Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
+    """Causal attention to the last `window` positions.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if type(window) is not int:
         window = rt.integer(window, "sliding_window_attention: window")

@@ -107,13 +107,13 @@ _OPTIONS = "mean", "sum", "none"
 def smooth_l1_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
     beta: float = 1.0,
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Quadratic below beta, linear above.
 
+    Its slope is 1 there; with beta 0 it is linear everywhere. Returns average
+    (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
     beta is at least 0. A TypeError or ValueError names the argument that does not fit.
     """
     beta = beta if type(beta) is float else rt.number(beta, "smooth_l1_loss: beta")

@@ -81,13 +81,12 @@ _OPTIONS = "mean", "sum", "none"
 def soft_margin_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p].
+    """Logistic loss of a score and a target of 1 or -1.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
+    and target[*p]. A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(input, target)

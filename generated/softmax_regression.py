@@ -80,10 +80,11 @@ def softmax_regression(
     bias: torch.Tensor,
     targets: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns cost and logits[n,c] of features[n,d], weight[c,d], bias[c] and targets[n]
-    (int64).
+    """Linear classifier, its loss and its logits.
 
-    A TypeError or ValueError names the argument that does not fit.
+    The logits say which class it would choose. Returns cost and logits[n,c] of
+    features[n,d], weight[c,d], bias[c] and targets[n] (int64). A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(features, weight, bias)

@@ -42,10 +42,11 @@ class _Softshrink(Function):
         return grad_input, None
 
 
-def softshrink(input: torch.Tensor, *, lambd: float = 0.5) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+def softshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
+    """x moved towards 0 by lambd; 0 within lambd.
 
-    lambd is at least 0. A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. lambd is at least 0. A TypeError or ValueError
+    names the argument that does not fit.
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
     if (

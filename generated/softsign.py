@@ -40,9 +40,10 @@ class _Softsign(Function):
 
 
 def softsign(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x/(1 + |x|), a smooth sign.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("softsign", "input[*p]", input)

@@ -40,9 +40,10 @@ class _Stack(Function):
 
 
 def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
-    """Returns C[k,*p] of A[*p] and B[*p].
+    """Two tensors as one, along a first axis of size 2.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch takes a list of tensors and dim. Returns C[k,*p] of A[*p] and B[*p]. A
+    TypeError or ValueError names the argument that does not fit.
     """
     if not rt.floating(A, B) or B.shape != A.shape:
         raise rt.explained("stack", "A[*p], B[*p]", A, B)

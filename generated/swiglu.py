@@ -53,9 +53,10 @@ class _Swiglu(Function):
 
 
 def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p] and gate[*p].
+    """Gated linear unit with silu.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p] and gate[*p]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
         raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)

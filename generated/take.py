@@ -47,9 +47,10 @@ class _Take(Function):
 
 
 def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[v] and index[*p] (int64).
+    """Values at given positions of one axis, which may count from the end.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[v] and index[*p] (int64). A TypeError or ValueError
+    names the argument that does not fit.
     """
     if (
         not isinstance(input, torch.Tensor)

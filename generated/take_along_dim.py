@@ -43,12 +43,12 @@ class _TakeAlongDim(Function):
 
 
 def take_along_dim(
-    input: torch.Tensor, indices: torch.Tensor, *, dim: int
+    input: torch.Tensor, indices: torch.Tensor, dim: int
 ) -> torch.Tensor:
-    """Returns output[*p,k,*q] of input[*p,v,*q] and indices[*p,k,*q] (int64).
+    """Values at given positions of dim, which may count from the end.
 
-    dim is the position of axis v. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p,k,*q] of input[*p,v,*q] and indices[*p,k,*q] (int64). dim is the
+    position of axis v. A TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "take_along_dim: dim")
     if (

@@ -39,9 +39,10 @@ class _Tanhshrink(Function):
 
 
 def tanhshrink(input: torch.Tensor) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+    """x less its tanh.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
+    does not fit.
     """
     if not isinstance(input, torch.Tensor) or not input.is_floating_point():
         raise rt.explained("tanhshrink", "input[*p]", input)

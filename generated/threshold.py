@@ -37,10 +37,11 @@ class _Threshold(Function):
         return grad_input, None, None
 
 
-def threshold(input: torch.Tensor, *, level: float, value: float) -> torch.Tensor:
-    """Returns output[*p] of input[*p].
+def threshold(input: torch.Tensor, level: float, value: float) -> torch.Tensor:
+    """x above a level, else a value.
 
-    A TypeError or ValueError names the argument that does not fit.
+    torch calls the level threshold too. Returns output[*p] of input[*p]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     level = level if type(level) is float else rt.number(level, "threshold: level")
     value = value if type(value) is float else rt.number(value, "threshold: value")

@@ -30,11 +30,12 @@ def _tile_forward(input, repeats, dim):
     )
 
 
-def tile(input: torch.Tensor, *, repeats: int, dim: int) -> torch.Tensor:
-    """Returns output[*p,(r t),*q] of input[*p,t,*q].
+def tile(input: torch.Tensor, repeats: int, dim: int) -> torch.Tensor:
+    """All values of an axis, `repeats` times one after the other, torch.tile.
 
-    repeats is the size of index r and dim is the position of axis t. A TypeError or
-    ValueError names the argument that does not fit.
+    torch's dims says how often each axis is repeated. Returns output[*p,(r t),*q] of
+    input[*p,t,*q]. repeats is the size of index r and dim is the position of axis t. A
+    TypeError or ValueError names the argument that does not fit.
     """
     repeats = repeats if type(repeats) is int else rt.integer(repeats, "tile: repeats")
     dim = dim if type(dim) is int else rt.integer(dim, "tile: dim")

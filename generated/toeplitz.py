@@ -41,11 +41,12 @@ class _Toeplitz(Function):
         return grad_weight, None, None
 
 
-def toeplitz(weight: torch.Tensor, *, rows: int, columns: int) -> torch.Tensor:
-    """Returns output[i,j] of weight[d].
+def toeplitz(weight: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Matrix that is constant along its diagonals.
 
-    rows is the size of index i and columns is the size of index j. A TypeError or
-    ValueError names the argument that does not fit.
+    weight[0] is that of the upper right corner. Returns output[i,j] of weight[d]. rows
+    is the size of index i and columns is the size of index j. A TypeError or ValueError
+    names the argument that does not fit.
     """
     rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
     if type(columns) is not int:

@@ -32,10 +32,11 @@ class _Tril(Function):
         return grad_input, None
 
 
-def tril(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
-    """Returns output[*b,i,j] of input[*b,i,j].
+def tril(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    """Lower triangle of a matrix.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Diagonal 0 is the main one, 1 the one above it. Returns output[*b,i,j] of
+    input[*b,i,j]. A TypeError or ValueError names the argument that does not fit.
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "tril: diagonal")

@@ -297,17 +297,17 @@ def triplet_margin_loss(
     anchor: torch.Tensor,
     positive: torch.Tensor,
     negative: torch.Tensor,
-    *,
     margin: float = 1.0,
     p: float = 2.0,
     eps: float = 1e-06,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    anchor[n,d], positive[n,d] and negative[n,d].
+    """Loss of an anchor nearer to the negative than to the positive.
 
-    margin is greater than 0. A TypeError or ValueError names the argument that does not
-    fit.
+    p is the order of the norm, eps is added to each difference. torch's swap is False.
+    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0. A TypeError
+    or ValueError names the argument that does not fit.
     """
     if type(margin) is not float:
         margin = rt.number(margin, "triplet_margin_loss: margin")

@@ -32,10 +32,11 @@ class _Triu(Function):
         return grad_input, None
 
 
-def triu(input: torch.Tensor, *, diagonal: int = 0) -> torch.Tensor:
-    """Returns output[*b,i,j] of input[*b,i,j].
+def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
+    """Upper triangle of a matrix.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,i,j] of input[*b,i,j]. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "triu: diagonal")

@@ -71,9 +71,10 @@ class _Tucker(Function):
 def tucker(
     core: torch.Tensor, U: torch.Tensor, V: torch.Tensor, W: torch.Tensor
 ) -> torch.Tensor:
-    """Returns X[i,j,k] of core[l,m,r], U[i,l], V[j,m] and W[k,r].
+    """Tensor of three axes from a small one and a matrix for each axis.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns X[i,j,k] of core[l,m,r], U[i,l], V[j,m] and W[k,r]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(core, U, V, W)

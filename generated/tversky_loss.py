@@ -152,16 +152,16 @@ _OPTIONS = "mean", "sum", "none"
 def tversky_loss(
     input: torch.Tensor,
     target: torch.Tensor,
-    *,
     alpha: float = 0.5,
     beta: float = 0.5,
     smooth: float = 1.0,
     reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> torch.Tensor:
-    """Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q]
-    and target[n,*q].
+    """Tversky loss of a segmentation.
 
-    A TypeError or ValueError names the argument that does not fit.
+    alpha is the price of what is found and wrong, beta of what is missed. Returns
+    average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
+    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")

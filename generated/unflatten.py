@@ -17,11 +17,12 @@ def _unflatten_forward(input, inner):
     return input.unflatten(-1, (input.shape[-1] // inner, inner))
 
 
-def unflatten(input: torch.Tensor, *, inner: int) -> torch.Tensor:
-    """Returns output[*p,t,d] of input[*p,(t d)].
+def unflatten(input: torch.Tensor, inner: int) -> torch.Tensor:
+    """The last axis as two, of which the second has a given size.
 
-    inner is the size of index d. A TypeError or ValueError names the argument that does
-    not fit.
+    It is the inverse of flatten. torch's sizes are (-1, inner) and its dim is -1.
+    Returns output[*p,t,d] of input[*p,(t d)]. inner is the size of index d. A TypeError
+    or ValueError names the argument that does not fit.
     """
     inner = inner if type(inner) is int else rt.integer(inner, "unflatten: inner")
     if (

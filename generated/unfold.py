@@ -29,13 +29,13 @@ def _unfold_forward(input, dimension, length, step):
     )
 
 
-def unfold(
-    input: torch.Tensor, *, dimension: int, length: int, step: int
-) -> torch.Tensor:
-    """Returns output[*p,u,*q,k] of input[*p,t,*q].
+def unfold(input: torch.Tensor, dimension: int, length: int, step: int) -> torch.Tensor:
+    """Windows of `length` values, every `step` of them, torch.Tensor.unfold.
 
-    dimension is the position of axis t and length is the size of index k. A TypeError
-    or ValueError names the argument that does not fit.
+    torch.nn.functional.unfold, with kernel_size, dilation, padding and stride, is
+    im2col here. Returns output[*p,u,*q,k] of input[*p,t,*q]. dimension is the position
+    of axis t and length is the size of index k. A TypeError or ValueError names the
+    argument that does not fit.
     """
     if type(dimension) is not int:
         dimension = rt.integer(dimension, "unfold: dimension")

@@ -77,11 +77,12 @@ class _WeightNorm(Function):
         return grad_v, grad_g, None
 
 
-def weight_norm(v: torch.Tensor, g: torch.Tensor, *, dim: int = 0) -> torch.Tensor:
-    """Returns output[*p,k,*q] of v[*p,k,*q] and g[k].
+def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
+    """Weight as a direction v and a length g.
 
-    dim is the position of axis k. A TypeError or ValueError names the argument that
-    does not fit.
+    Each position of the axis dim keeps its own norm. Returns output[*p,k,*q] of
+    v[*p,k,*q] and g[k]. dim is the position of axis k. A TypeError or ValueError names
+    the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
     if (

@@ -44,9 +44,10 @@ class _Where(Function):
 def where(
     condition: torch.Tensor, input: torch.Tensor, other: torch.Tensor
 ) -> torch.Tensor:
-    """Returns output[*p] of condition[*p] (bool), input[*p] and other[*p].
+    """One of two values, by a condition.
 
-    A TypeError or ValueError names the argument that does not fit.
+    Returns output[*p] of condition[*p] (bool), input[*p] and other[*p]. A TypeError or
+    ValueError names the argument that does not fit.
     """
     if (
         not isinstance(condition, torch.Tensor)

@@ -80,8 +80,7 @@ def contents() -> str:
     known = [family for family in catalog.FAMILIES if family in files]
     entries = []
     for family in dict.fromkeys((*known, *files)):
-        text = files[family].read_text(encoding="utf-8")
-        lines = ",\n".join(f"   {_json(line)}" for line in described(read(files[family]), text))
+        lines = ",\n".join(f"   {_json(described(op))}" for op in read(files[family]))
         digest = f'  "digest": "{catalog.digest(files[family])}"'
         entries.append(f' "{family}": {{\n{digest},\n  "operations": [\n{lines}\n  ]\n }}')
     return "{\n" + ",\n".join(entries) + "\n}\n"

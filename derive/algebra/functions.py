@@ -1,9 +1,8 @@
 """The table of scalar functions: values, derivatives, names and ranges.
 
-`FUNCTIONS` holds everything the engine knows of a scalar function. SymPy provides the derivative.
-The table has its own only where the function has a kink or a tie (by torch's convention), or where
-the derivative is best written with the function's own value. The derivatives are closed: each
-consists of powers and of functions in the table.
+`FUNCTIONS` holds everything the engine knows of a scalar function. At a kink or a tie, the
+derivative is by torch's convention. The derivatives are closed: each consists of powers and of
+functions in the table.
 """
 
 from __future__ import annotations
@@ -143,6 +142,17 @@ def over_hypot(x: Expr, _: Expr, value: Expr) -> Expr:
     return Mul((x, Pow(value, num(-1))))
 
 
+def on_circle(x: Expr, _: Expr) -> Expr:
+    """1/sqrt(1 - x^2)."""
+    return Pow(1 - x**2, num(Fraction(-1, 2)))
+
+
+def bell(factor: int) -> Partial:
+    """factor/sqrt(pi) exp(-x^2)."""
+    root = Pow(Const("pi"), num(Fraction(-1, 2)))
+    return lambda x, _: Mul((num(factor), root, Call("exp", (-(x**2),))))
+
+
 def exp2_slope(x: Expr, y: Expr) -> Expr:
     """2^x log 2."""
     return Mul((Call("log", (num(2),)), y))
@@ -191,9 +201,9 @@ class ScalarFunction:
     ``torch`` is its name under ``torch.``, and ``torch_method`` the tensor method if code usually
     calls that. ``numpy`` evaluates it on float64 scalars or arrays, at kinks as torch does.
     ``partials`` has for each argument a function of (arguments..., value) that returns d f/d
-    argument. None means that SymPy differentiates it, under the name ``sympy``. If SymPy has no
-    such function, or not under this name, ``head`` is its class in `derive.notation.heads`, with
-    docstring ``about``. A function that is not ``written`` is not part of the notation.
+    argument. ``sympy`` is its name in SymPy. If SymPy has no such function, or not under this
+    name, ``head`` is its class in `derive.notation.heads`, with docstring ``about``. A function
+    that is not ``written`` is not part of the notation.
 
     Its values lie between ``least`` and ``most``, exclusive if ``open``, and its first argument
     must lie within ``domain``. It is ``total`` if value and derivatives are finite at all real
@@ -206,7 +216,7 @@ class ScalarFunction:
     arity: int
     torch: str
     numpy: Callable[..., Any]
-    partials: tuple[Partial | None, ...] = (None,)
+    partials: tuple[Partial, ...]
     sympy: str | None = None
     torch_method: str | None = None
     least: float = -math.inf
@@ -244,7 +254,7 @@ POWERS: Mapping[str, Fraction] = {
 def _unary(
     name: str,
     numpy: Callable[..., Any],
-    own: Partial | None = None,
+    derivative: Partial,
     about: str = "",
     *,
     sympy: str | None = None,
@@ -253,7 +263,6 @@ def _unary(
     **facts: Any,
 ) -> ScalarFunction:
     """A function of one argument; a tensor method unless ``torch`` gives another name."""
-    derivative = None if own is None else (lambda x, value: own(x, value))
     method = name if torch is None else None
     facts |= {"head": head or ("" if sympy else name), "about": about}
     return ScalarFunction(
@@ -293,19 +302,31 @@ _ROWS = (
     _unary("exp2", np.exp2, exp2_slope, "2**x.", **_POSITIVE, **_GROWS),
     _unary("log2", np.log2, logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
     _unary("log10", np.log10, logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
-    # Smooth, differentiated by SymPy.
-    _unary("log", np.log, sympy="log", **_ABOVE_0),
-    _unary("sin", np.sin, sympy="sin", **_UNIT),
-    _unary("cos", np.cos, sympy="cos", **_UNIT),
-    _unary("asin", np.arcsin, sympy="asin", least=-_RIGHT, most=_RIGHT, **_WITHIN_1),
-    _unary("acos", np.arccos, sympy="acos", least=0, most=2 * _RIGHT, **_WITHIN_1),
-    _unary("atan", np.arctan, sympy="atan", least=-_RIGHT, most=_RIGHT),
-    _unary("sinh", np.sinh, sympy="sinh", **_GROWS),
-    _unary("cosh", np.cosh, sympy="cosh", least=1, **_GROWS),
-    _unary("erf", elementwise(math.erf), sympy="erf", **_UNIT),
-    _unary("erfc", elementwise(math.erfc), sympy="erfc", least=0, most=2),
+    # Smooth, by the argument.
+    _unary("log", np.log, lambda x, y: Pow(x, num(-1)), sympy="log", **_ABOVE_0),
+    _unary("sin", np.sin, lambda x, y: Call("cos", (x,)), sympy="sin", **_UNIT),
+    _unary("cos", np.cos, lambda x, y: -Call("sin", (x,)), sympy="cos", **_UNIT),
+    _unary("asin", np.arcsin, on_circle, sympy="asin", least=-_RIGHT, most=_RIGHT, **_WITHIN_1),
     _unary(
-        *("lgamma", elementwise(lgamma), None, "log |Gamma(x)|, like SymPy's ``loggamma``."),
+        *("acos", np.arccos, lambda x, y: -on_circle(x, y)),
+        sympy="acos",
+        least=0,
+        most=2 * _RIGHT,
+        **_WITHIN_1,
+    ),
+    _unary(
+        *("atan", np.arctan, lambda x, y: Pow(x**2 + 1, num(-1))),
+        sympy="atan",
+        least=-_RIGHT,
+        most=_RIGHT,
+    ),
+    _unary("sinh", np.sinh, lambda x, y: Call("cosh", (x,)), sympy="sinh", **_GROWS),
+    _unary("cosh", np.cosh, lambda x, y: Call("sinh", (x,)), sympy="cosh", least=1, **_GROWS),
+    _unary("erf", elementwise(math.erf), bell(2), sympy="erf", **_UNIT),
+    _unary("erfc", elementwise(math.erfc), bell(-2), sympy="erfc", least=0, most=2),
+    _unary(
+        *("lgamma", elementwise(lgamma), lambda x, y: Call("digamma", (x,))),
+        "log |Gamma(x)|, like SymPy's ``loggamma``.",
         sympy="loggamma",
         head="lgamma",
         **_ABOVE_0,
@@ -411,9 +432,6 @@ STEPS = frozenset(row.name for row in _ROWS if row.steps)
 WRITTEN = (*POWERS, *(row.name for row in _ROWS if row.written))
 """The functions that are words of the notation."""
 
-_FROM_SYMPY = {row.sympy: row.name for row in _ROWS if row.sympy is not None}
-"""The function of each SymPy name that a derivative may contain."""
-
 
 def partial(call: Call, n: int) -> Expr:
     """d f(x0, x1, ...)/d xn, an expression in the arguments and the value of f itself."""
@@ -424,10 +442,7 @@ def partial(call: Call, n: int) -> Expr:
             f"{', '.join(sorted(FUNCTIONS))}",
             kind="unknown-function",
         )
-    given = row.partials[n]
-    if given is not None:
-        return given(*call.args, call)
-    return _convert(_fdiff(row.sympy, row.arity, n), call.args)
+    return row.partials[n](*call.args, call)
 
 
 def derivative_copies(function: str) -> int:
@@ -457,46 +472,3 @@ def _argument_copies(function: str, arguments: tuple[Expr, ...]) -> int:
 
     partials = [partial(call, n) for n in range(len(arguments))]
     return max(count(e, x) for e in partials for x in arguments)
-
-
-@cache
-def _fdiff(name: str, arity: int, n: int) -> Any:
-    """SymPy's derivative of the function ``name`` of the symbols x0, x1, ... by xn."""
-    import sympy
-
-    variables = [sympy.Symbol(f"x{i}") for i in range(arity)]
-    return getattr(sympy, name)(*variables).fdiff(n + 1)
-
-
-def _convert(e: Any, args: tuple[Expr, ...]) -> Expr:
-    """Convert a scalar SymPy expression in x0, x1, ..., with the arguments substituted."""
-    import sympy
-
-    if isinstance(e, sympy.Symbol):
-        return args[int(e.name[1:])]
-    if isinstance(e, sympy.Rational):
-        return num(Fraction(int(e.p), int(e.q)))
-    if e is sympy.pi:
-        return Const("pi")
-    if isinstance(e, sympy.Add):
-        first, *rest = (_convert(part, args) for part in e.as_ordered_terms())
-        return sum(rest, start=first)
-    if isinstance(e, sympy.Mul):
-        coefficient, rest = e.as_coeff_Mul()
-        factors = rest.as_ordered_factors()
-        if coefficient != 1:
-            factors = [coefficient, *factors]
-        return Mul(tuple(_convert(part, args) for part in factors))
-    if isinstance(e, sympy.Pow):
-        return Pow(_convert(e.base, args), _convert(e.exp, args))
-    inside = tuple(_convert(part, args) for part in e.args)
-    name = type(e).__name__
-    if name == "polygamma" and inside[0] is num(0):  # SymPy's digamma
-        return Call("digamma", inside[1:])
-    if name in _FROM_SYMPY:
-        return Call(_FROM_SYMPY[name], inside)
-    raise DeriveError(
-        f"SymPy's derivative {e} uses {name}, which derive has no rule for: add {name} to "
-        "derive/algebra/functions.py, or give the derivative in the table",
-        kind="unknown-function",
-    )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from derive.notation.comments import first_sentence
 from derive.notation.operation import Choice, Operation
 from derive.show.formula import equation
 
@@ -35,31 +35,9 @@ def one_line(op: Operation) -> dict[str, Any]:
     }
 
 
-def described(operations: Sequence[Operation], text: str) -> list[dict[str, Any]]:
-    """Return the line of each operation of a file, with what the comment above it says first."""
-    said = descriptions(text)
-    return [{**one_line(op), "description": said.get(op.name, "")} for op in operations]
-
-
-_COMMENTED = re.compile(
-    r"""((?:^[ \t]*\#[^\n]*\n)+) [ \t]* (?:op\s+ | [^\n#]*\bOperation\(\s*["']) (\w+)""",
-    re.MULTILINE | re.VERBOSE,
-)
-
-
-def descriptions(text: str) -> dict[str, str]:
-    """Return the first sentence of the comment above each operation of a file, by name.
-
-    >>> descriptions("# Doubles x. It is linear.\\nop double(x[n]) -> y; y[n] = 2*x[n]")
-    {'double': 'Doubles x.'}
-    """
-    found = {}
-    for comment, name in _COMMENTED.findall(text):
-        words = " ".join(line.strip().lstrip("#").strip() for line in comment.split("\n")).strip()
-        sentence = re.split(r"(?<=\.)\s", words, maxsplit=1)[0]
-        if " " in sentence:  # a single word is a marker, such as the name of the file
-            found[name] = sentence
-    return found
+def described(op: Operation) -> dict[str, Any]:
+    """Return the line of an operation, with what the comment above it says first."""
+    return {**one_line(op), "description": first_sentence(op.comment)}
 
 
 def _tensor_text(t: Any) -> str:

@@ -210,7 +210,7 @@ def lines_of(files: Sequence[Path], limit: float = SECONDS) -> dict[str, tuple[c
     for file, operations in _read_specs(unknown, limit):
         from derive.command.lines import described
 
-        known[file] = described(operations, file.read_text(encoding="utf-8", errors="replace"))
+        known[file] = [described(op) for op in operations]
     return _unique_by_name(
         (file, line["name"], line) for file in files for line in known[file] or ()
     )

@@ -11,6 +11,7 @@ from textwrap import wrap
 from derive.algebra.expr import Access, Composite, Const, Expr, Index, Mul, Num, Rel, accesses, walk
 from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS
+from derive.notation.comments import first_sentence
 from derive.notation.operation import (
     BOUNDS,
     AxisOf,
@@ -109,7 +110,7 @@ def document(
         module += ["", *_tangent_section(op, t)]
     if kernels:
         module += ["", *_words(f"Fused kernels of torch: {'; '.join(kernels)}.")]
-    said = [f"Returns {_outputs(op, formulas)} of {_tensors(op)}."]
+    returned = f"Returns {_outputs(op, formulas)} of {_tensors(op)}."
     more = _sentences(op)
     if blocks is not None:
         more.insert(
@@ -118,7 +119,12 @@ def document(
             "means as many as fit 2**21 elements per tensor of a block, or all of them in "
             "compiled code.",
         )
-    return Doc(tuple(module), tuple(_paragraphs(said, more)))
+    said = [[returned], more]
+    if op.comment:
+        summary = first_sentence(op.comment)
+        rest = op.comment.removeprefix(summary).strip()
+        said = [[summary], [*filter(None, [rest]), returned, *more]]
+    return Doc(tuple(module), tuple(_paragraphs(*said)))
 
 
 def document_joint(
@@ -139,6 +145,11 @@ def document_joint(
     said = f"Returns {_outputs(op, formulas)} and a dict of the gradients by name, of "
     function = _paragraphs([f"{said}{_word_list(given, 'and')}."], _sentences(op))
     return Doc(tuple(module), tuple(function))
+
+
+def commented(op: Operation) -> list[str]:
+    """Return the comment above the operation as a paragraph that follows a title."""
+    return ["", *_words(op.comment)] if op.comment else []
 
 
 def _paragraphs(*paragraphs: Iterable[str]) -> list[str]:

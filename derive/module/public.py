@@ -16,7 +16,11 @@ from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
 
 def declared(code: Coded) -> list[str]:
-    """Return the arguments of the public function with their types and defaults."""
+    """Return the arguments of the public function with their types and defaults.
+
+    A parameter may be given by position, as torch's may. Python wants the name of one without a
+    default that follows a default, and of all after it.
+    """
     op, display_name = code.operation, code.display_name
     arguments: list[str] = []
     optional_from = len(op.inputs)
@@ -26,9 +30,12 @@ def declared(code: Coded) -> list[str]:
         optional = " | None" if t.default is not None else ""
         default = " = None" if n >= optional_from else ""
         arguments.append(f"{display_name(t.name)}: torch.Tensor{optional}{default}")
-    if op.parameters:
-        arguments.append("*")
-    return arguments + [f"{display_name(p.name)}: {_typed(p)}" for p in op.parameters]
+    for p in op.parameters:
+        own = f"{display_name(p.name)}: {_typed(p)}"
+        if " = " not in own and arguments and " = " in arguments[-1] and "*" not in arguments:
+            arguments.append("*")
+        arguments.append(own)
+    return arguments
 
 
 def _typed(p: Parameter) -> str:

@@ -143,6 +143,7 @@ class Operation:
     outputs: tuple[str, ...]
     extents: tuple[Extent, ...]
     stable: bool
+    comment: str = field(compare=False)
 
     @classmethod
     def resolved(
@@ -154,16 +155,17 @@ class Operation:
         outputs: tuple[str, ...],
         extents: tuple[Extent, ...],
         stable: bool = False,
+        comment: str = "",
     ) -> Self:
         """Return the operation from parts that are complete already."""
         made = cls.__new__(cls)
-        made._set(name, inputs, parameters, equations, outputs, extents, stable)
+        made._set(name, inputs, parameters, equations, outputs, extents, stable, comment)
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Put nodes first, each after its children, so that pickle needs no deep recursion."""
         parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
-        rest = (self.extents, self.stable)
+        rest = (self.extents, self.stable, self.comment)
         return _restored, (type(self), tuple(_inner_first(self)), (*parts, *rest))
 
     def _set(
@@ -175,6 +177,7 @@ class Operation:
         outputs: tuple[str, ...],
         extents: tuple[Extent, ...],
         stable: bool,
+        comment: str,
     ) -> None:
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "inputs", inputs)
@@ -183,6 +186,7 @@ class Operation:
         object.__setattr__(self, "outputs", outputs)
         object.__setattr__(self, "extents", extents)
         object.__setattr__(self, "stable", stable)
+        object.__setattr__(self, "comment", comment)
 
 
 def _restored(kind: type[Operation], nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:

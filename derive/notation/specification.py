@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.errors import DeriveError, SpecError
 from derive.notation import operation
+from derive.notation.comments import comments
 from derive.notation.split import as_given
 from derive.notation.text_form import operation_of, operations_of
 from derive.notation.unparse import written
@@ -38,12 +39,13 @@ class Operation(operation.Operation):
     Attributes:
         name: the name of the operation and of its generated function.
         inputs: the input tensors, in the order of the signature.
-        parameters: the keyword arguments of the generated function.
+        parameters: the further arguments of the generated function.
         equations: all equations in order; a body uses inputs and earlier equations only.
         outputs: the names of the outputs. With a `choice`, each option has one of them.
         extents: the size of each index, and where it is read.
         stable: form each difference before it is squared or multiplied, even if that takes a larger
             intermediate tensor.
+        comment: what the comment above the operation says, in a spec file or text.
 
     >>> import derive
     >>> from sympy import Eq, IndexedBase, Sum, symbols
@@ -72,7 +74,7 @@ class Operation(operation.Operation):
             equations: SymPy equations in order of definition. The last one is the output.
             inputs: the inputs in the order of the signature, plain or wrapped in `derive.optional`,
                 `derive.integer` or `derive.boolean`. Default: order of first use.
-            parameters: keyword arguments and their defaults; None marks a required argument.
+            parameters: further arguments and their defaults; None marks a required argument.
                 `derive.axis`, `derive.keep`, `derive.size` and `derive.choice` declare other kinds.
             outputs: the names of the outputs; with a choice, a dict from option to output.
             stable: see the attribute.
@@ -89,7 +91,7 @@ class Operation(operation.Operation):
             name, equations, inputs, parameters or {}, outputs, stable, requires
         )
         parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
-        self._set(made.name, *parts, made.stable)
+        self._set(made.name, *parts, made.stable, made.comment)
 
     def __str__(self) -> str:
         return written(self)
@@ -130,17 +132,19 @@ def parse(text: str) -> Operation:
     >>> [p.name for p in op.parameters]
     ['eps']
     """
-    return _printed(operation_of(text))
+    op = operation_of(text)
+    return _printed(op, comments(text).get(op.name, ""))
 
 
 def parse_all(text: str) -> tuple[Operation, ...]:
     """Return the operations of a text, in order; without an ``op`` line, one named ``op``."""
-    return tuple(_printed(op) for op in operations_of(text))
+    said = comments(text)
+    return tuple(_printed(op, said.get(op.name, "")) for op in operations_of(text))
 
 
-def _printed(op: operation.Operation) -> Operation:
+def _printed(op: operation.Operation, comment: str) -> Operation:
     parts = (op.inputs, op.parameters, op.equations, op.outputs, op.extents)
-    return Operation.resolved(op.name, *parts, op.stable)
+    return Operation.resolved(op.name, *parts, op.stable, comment)
 
 
 # --------------------------------------------------------------------------------------------- read
@@ -170,7 +174,8 @@ def read(path: str | PathLike[str]) -> tuple[Operation, ...]:
     if path.suffix not in (".derive", ".py"):
         raise SpecError(f"{path}: a spec must be a .derive text or a .py module", kind="spec-file")
     if path.suffix == ".py":
-        return _of_python(path)
+        said = comments(path.read_text(encoding="utf-8-sig", errors="replace"))
+        return tuple(_printed(op, said.get(op.name, "")) for op in _of_python(path))
     try:
         return parse_all(path.read_text(encoding="utf-8-sig"))
     except SpecError as error:

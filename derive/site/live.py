@@ -17,7 +17,8 @@ from derive.notation.operation import Operation, names_with_gradient, options
 from derive.notation.specification import parse
 from derive.reports.result import Derivation, Tangents
 from derive.show.mathml import aligned
-from derive.site.code import block, highlighted
+from derive.site.code import highlighted
+from derive.site.cost import cost_view
 from derive.site.exercise import begin, judge
 from derive.site.formulas import sides_of, step, style_of, symbol
 
@@ -30,7 +31,8 @@ def answer(asked: str) -> str:
 
     ``asked`` is JSON: ``text``; ``option``, the name of an option; ``wrt``, the names whose
     gradients are wanted; ``tangent``, true for forward mode; ``attempt``, a gradient that a person
-    wrote, to be judged. Each may be missing.
+    wrote, to be judged; ``rest``, true for the code, the cost and what is copied in place of the
+    formulas, which are there sooner. Each may be missing.
     """
     given = json.loads(asked)
     try:
@@ -71,20 +73,34 @@ def _answer(given: Mapping[str, Any]) -> dict[str, Any]:
     wrt = [name for name in given.get("wrt") or () if name in known] or None
     d: Derivation | Tangents
     d = tangents(op, option, wrt) if given.get("tangent") else derivation(op, option, wrt)
-    plain, production = source(op, style="plain"), source(op)
+    if given.get("rest"):
+        return _rest(op, d)
     return {
         "ok": True,
+        "of": "formulas",
         "name": op.name,
         "options": [name for name in names if name is not None],
         "option": option,
         "names": known,
         "begin": begin(d) if isinstance(d, Derivation) else "",
         "formulas": _formulas(op, d),
+    }
+
+
+def _rest(op: Operation, d: Derivation | Tangents) -> dict[str, Any]:
+    """Return both modules, the cost as HTML, and the texts that are copied."""
+    plain, production = source(op, style="plain"), source(op)
+    cost = cost_view(op, (d if isinstance(d, Derivation) else derivation(op, d.option)).cost)
+    html = environment(escapes=True).get_template("site/cost.html.jinja")
+    return {
+        "ok": True,
+        "of": "rest",
         "text": d.text(),
         "latex": d.latex(),
+        "markdown": d.markdown(),
         "plain": {"text": plain, "lines": highlighted(plain, "python")},
         "production": {"text": production, "lines": highlighted(production, "python")},
-        "spec": block(str(op), "derive"),
+        "cost": html.render(cost=cost, charts=True),
     }
 
 

@@ -9,17 +9,16 @@ from derive.algebra.expr import Call, Reduce, walk
 from derive.api import derivation, graph_data, source
 from derive.check.checks import GRADIENTS, QUICK
 from derive.check.step_values import verdicts
-from derive.cost.size_formula import Amount
 from derive.notation.operation import Choice, Operation, options
 from derive.reports.formula import DerivationStep, Formula
-from derive.reports.result import Cost, Derivation, steps_of
+from derive.reports.result import Derivation, steps_of
 from derive.show.identities import AxisFunction
 from derive.show.mathml import aligned
 from derive.site.code import block, listing, owners
+from derive.site.cost import CostView, cost_view
 from derive.site.documents import conventions, measured
 from derive.site.formulas import FormulaView, StepView, row, sides_of, step, style_of, symbol
 from derive.site.picture import inline
-from derive.site.plot import plots
 
 _LINES = "line"
 """The anchors of the lines of the plain module begin with this, as the templates know."""
@@ -56,15 +55,6 @@ class Derived:
 
 
 @dataclass(frozen=True)
-class CostRow:
-    """A line of the table of costs: what, in the forward, in the backward."""
-
-    what: str
-    forward: str
-    backward: str
-
-
-@dataclass(frozen=True)
 class OptionView:
     """All about one option of a choice, or about an operation without one."""
 
@@ -77,10 +67,7 @@ class OptionView:
     derived: tuple[Derived, ...]
     saved: str
     recognised: tuple[tuple[str, str, str], ...]
-    cost: tuple[CostRow, ...]
-    kept: str
-    own: str
-    plots: tuple[str, ...]
+    cost: CostView
     picture: str
     """The graph as SVG, or "" where it is not drawn."""
 
@@ -200,7 +187,6 @@ def _option_view(
         return tuple(step(s, style, marks.get(id(s)) is True) for s in log)
 
     choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
-    cost = d.cost
     return OptionView(
         title="" if d.option is None else f'{choice}="{d.option}"',
         equations=table(d.equations),
@@ -215,24 +201,9 @@ def _option_view(
         ),
         saved=", ".join(d.saved) or "nothing",
         recognised=d.recognised,
-        cost=tuple(_cost_rows(cost)),
-        kept=str(cost.saved_bytes),
-        own=str(cost.own_bytes),
-        plots=plots(op, cost),
+        cost=cost_view(op, d.cost),
         picture=picture,
     )
-
-
-def _cost_rows(cost: Cost) -> Iterator[CostRow]:
-    works = cost.forward, cost.backward
-    yield CostRow("flops", *(str(w.flops) for w in works))
-    yield CostRow("passes over full tensors", *(str(w.passes) for w in works))
-    yield CostRow("largest intermediate", *(_most(w.largest) for w in works))
-
-
-def _most(amounts: Sequence[Amount]) -> str:
-    shown = list(dict.fromkeys(map(str, amounts)))
-    return f"max({', '.join(shown)})" if len(shown) > 1 else (shown or ["none"])[0]
 
 
 def _conventions(op: Operation) -> Iterator[Convention]:

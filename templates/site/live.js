@@ -9,7 +9,8 @@
   const PATIENCE = 4000; // milliseconds that an answer may take while a newer text waits
   const PAUSE = 250; // milliseconds without a key before the engine is asked
   const spec = at("spec"), attempt = at("attempt"), exercise = at("exercise");
-  let worker, ready = false, busy = false, waiting = null, tried = null, shown = null, timer = 0, pause = 0, patience = 0;
+  let worker, ready = false, busy = false, shown = null, timer = 0, pause = 0, patience = 0;
+  let waiting = null, tried = null, rest = null, doing = null; // what is to be asked, in this order, and what is asked now
 
   // ---------------------------------------------------------------- the editor
 
@@ -65,8 +66,11 @@
       clearTimeout(patience);
       if (data.broken) { show({ ok: false, message: "the engine broke on this text" }); again("The engine starts again."); return; }
       const found = JSON.parse(data.answer);
-      if (found.of !== "attempt") { if (waiting === null) show(found, data.seconds); }
-      else if (waiting === null && tried === null) judged(found);
+      if (waiting === null) {
+        if (doing.rest) complete(found);
+        else if (doing.attempt === undefined) show(found, data.seconds);
+        else if (tried === null) judged(found);
+      }
       next();
     };
     worker.onerror = (event) => { say(`The engine stopped: ${event.message}`); at("progress").hidden = true; };
@@ -91,13 +95,15 @@
     next();
   }
 
-  // The spec comes first: what is tried is of the spec that stands there.
+  // The spec comes first: what is tried is of the spec that stands there. The code takes longest and comes last.
   function next() {
-    if (!ready || busy || (waiting === null && tried === null)) return;
+    if (!ready || busy) return;
+    if (waiting) { doing = waiting; waiting = null; say("Deriving."); }
+    else if (tried !== null) { doing = { text: spec.value, option: at("option").value || null, attempt: tried }; tried = null; say("Judging."); }
+    else if (rest) { doing = { ...rest, rest: true }; rest = null; }
+    else return;
     busy = true;
-    say(waiting ? "Deriving." : "Judging.");
-    worker.postMessage(JSON.stringify(waiting ?? { text: spec.value, option: at("option").value || null, attempt: tried }));
-    if (waiting) waiting = null; else tried = null;
+    worker.postMessage(JSON.stringify(doing));
   }
 
   function typed() {
@@ -129,10 +135,13 @@
     if (!found.ok) {
       mistake(error, found, spec.value);
       say("The text has a mistake; the answer is of the text before it.");
+      if (shown && !shown.plain) rest = shown.asked;
       return;
     }
     if (shown === null || attempt.value === shown.begin) attempt.value = found.begin;
-    shown = found;
+    shown = { ...found, asked: doing };
+    rest = doing;
+    finished(false);
     task();
     if (exercise.checked) judge();
     say(`Derived in ${seconds.toFixed(seconds < 1 ? 2 : 1)} s.`);
@@ -142,11 +151,30 @@
     fill(at("wrt"), found.names, at("wrt").value, "all inputs");
     // Markup that the engine made itself: it escapes every name.
     at("formulas").innerHTML = found.formulas;
+    at("answer").hidden = false;
+  }
+
+  // Code, cost and what is copied are those of the formulas above them.
+  function finished(all) {
+    at("rest").setAttribute("aria-busy", String(!all));
+    for (const button of document.querySelectorAll("[data-copy]")) button.disabled = !all;
+  }
+
+  function complete(found) {
+    if (!found.ok) {
+      at("error").hidden = false;
+      mistake(at("error"), found, shown.asked.text);
+      say("The formulas are derived, the code is not.");
+      return;
+    }
+    shown = { ...shown, ...found };
+    finished(true);
+    // Markup that the engine made itself: it escapes every name.
+    at("cost").lastElementChild.innerHTML = found.cost;
     for (const style of ["plain", "production"]) {
       const code = at(style).querySelector("code");
       code.innerHTML = found[style].lines.map((line, n) => `<span class="line"><span data-n="${n + 1}"></span>${line}\n</span>`).join("");
     }
-    at("answer").hidden = false;
   }
 
   // ---------------------------------------------------------------- the exercise
@@ -194,7 +222,7 @@
 
   function copied(kind) {
     if (kind === "plain" || kind === "production") return shown[kind].text;
-    if (kind === "markdown") return `\`\`\`derive\n${spec.value.trim()}\n\`\`\`\n\n\`\`\`text\n${shown.text}\n\`\`\`\n`;
+    if (kind === "markdown") return `\`\`\`derive\n${spec.value.trim()}\n\`\`\`\n\n${shown.markdown}\n`;
     return shown[kind];
   }
 

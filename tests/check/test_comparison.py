@@ -401,7 +401,7 @@ def test_inputs_lie_in_the_domain():
 
 def test_sizes_of_groups_and_parameters():
     made = random_inputs(catalog.find("softmax"), sizes={"p": [2, 3], "q": [], "k": [7]})
-    assert made.tensors["A"].shape == (2, 3, 7)
+    assert made.tensors["input"].shape == (2, 3, 7)
     op = parse("op f(x[(g c)]; groups=size(g)) -> y; y[g] = sum[c](x[(g c)])")
     made = random_inputs(op, sizes={"g": [5], "c": [4]})
     assert made.tensors["x"].shape == (20,)

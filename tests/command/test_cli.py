@@ -14,7 +14,6 @@ from kit.command import ROOT, derive, process, run
 
 from derive import VerificationError, catalog, source
 from derive.command.cli import list_
-from derive.command.lines import descriptions
 from derive.command.objects import examples_of
 from derive.command.project import find_project, names_of
 from derive.module.runtime import standalone
@@ -36,7 +35,7 @@ def test_list_has_one_line_for_each_operation():
     assert [line.split()[0] for line in lines] == [
         name for path in sorted((ROOT / "derive/catalog").glob("*.derive")) for name in names(path)
     ]
-    assert any("(A; dim) -> S" in line for line in lines)
+    assert any("(input; dim) -> S" in line for line in lines)
 
 
 def names(path: Path) -> tuple[str, ...]:
@@ -54,18 +53,7 @@ def test_list_says_what_an_operation_is():
     assert all(entry["description"].endswith(".") for entry in found.values())
     assert max(len(entry["description"]) for entry in found.values()) <= 82
     (line,) = derive("list", "softmin").stdout.splitlines()
-    assert line.startswith("softmin  Softmax of the negative values along dim.  (A; dim) -> S")
-
-
-def test_a_description_is_the_comment_above_an_operation():
-    text = (
-        "# A file of two.\n\n"
-        "# Doubles x,\n# twice a number. More of it.\nop double(x[n]) -> y\ny[n] = 2*x[n]\n"
-        "op bare(x[n]) -> y; y[n] = x[n]\n"
-    )
-    assert descriptions(text) == {"double": "Doubles x, twice a number."}
-    python = 'ops = (\n    # Triples x.\n    Operation(\n        "triple", Eq(y[n], 3*x[n])),\n)'
-    assert descriptions(python) == {"triple": "Triples x."}
+    assert line.startswith("softmin  Softmax of the negative values along dim.  (input; dim) -> S")
 
 
 def test_a_terminal_shows_what_fits(monkeypatch):
@@ -118,7 +106,7 @@ def test_show_json_has_formulas_and_steps():
     (entry,) = json.loads(derive("show", "softmax", "--format", "json", "--steps").stdout)
     assert entry["name"] == "softmax"
     assert entry["saved"] == ["S"]
-    steps = entry["gradients"]["A"]["steps"]
+    steps = entry["gradients"]["input"]["steps"]
     assert all(set(s) >= {"rule", "states", "before", "after"} for s in steps)
 
 
@@ -201,16 +189,16 @@ def test_an_intermediate_of_more_axes_than_anything_written_is_warned_of(tmp_pat
 
 
 def test_show_wrt_prints_one_gradient():
-    done = derive("show", "matmul", "--wrt", "B")
-    assert "grad_B" in done.stdout
-    assert "grad_A" not in done.stdout
+    done = derive("show", "matmul", "--wrt", "other")
+    assert "grad_other" in done.stdout
+    assert "grad_input" not in done.stdout
 
 
 def test_show_wrt_of_no_input_fails():
     done = derive("show", "matmul", "--wrt", "Z")
     assert done.returncode == 2
     assert "no gradient of Z" in done.stderr
-    assert "A, B" in done.stderr
+    assert "input, other" in done.stderr
 
 
 def test_show_an_operation_given_as_text():
@@ -228,9 +216,9 @@ def test_show_tangents():
     done = derive("show", "layer_norm", "--tangent", "--every")
     assert "d_var[*p] = " in done.stdout
     (found,) = json.loads(derive("show", "softmax", "--tangent", "--format", "json").stdout)
-    assert (found["given"], list(found["tangents"])) == ({"A": "d_A"}, ["S"])
+    assert (found["given"], list(found["tangents"])) == ({"input": "d_input"}, ["S"])
     done = derive("show", "softmax", "--tangent", "--format", "latex")
-    assert r"$\mathrm{d\_A}$ the tangent of $A$" in done.stdout
+    assert r"$\mathrm{d\_input}$ the tangent of $\mathrm{input}$" in done.stdout
 
 
 def test_tangents_are_formulas_along_inputs():

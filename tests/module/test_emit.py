@@ -149,7 +149,7 @@ class _ScaledExp(Function):
 
 
 def scaled_exp(
-    x: torch.Tensor, w: torch.Tensor, *, eps: float = 0.5
+    x: torch.Tensor, w: torch.Tensor, eps: float = 0.5
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns y."""
     size = x.shape[0]
@@ -255,7 +255,7 @@ _OPTIONS = {
 }
 
 
-def pick(x: torch.Tensor, *, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
+def pick(x: torch.Tensor, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
     """Returns y."""
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise rt.explained("pick", "x[i]; reduction in all|sum", x, reduction)

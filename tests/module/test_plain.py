@@ -57,7 +57,7 @@ class F(Function):
         return grad_x, grad_w, None
 
 
-def f(x: torch.Tensor, w: torch.Tensor, *, eps: float = 1e-06) -> torch.Tensor:
+def f(x: torch.Tensor, w: torch.Tensor, eps: float = 1e-06) -> torch.Tensor:
     return F.apply(x, w, eps)
 """
     )

@@ -262,7 +262,7 @@ MOVING = {
     "transpose": {},
     "unfold": {"dimension": 0, "length": 3, "step": 2},
     "unflatten": {"inner": 4},
-    "select": {"dim": 1, "position": 5},
+    "select": {"dim": 1, "index": 5},
     "flatten": {},
     "relu": {},
     "relu6": {},

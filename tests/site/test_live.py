@@ -23,6 +23,7 @@ import torch
 from kit.browser import MISSING, browser
 from kit.command import ROOT, derive
 
+from derive.algebra.functions import FUNCTIONS, POWERS, WRITTEN
 from derive.errors import KINDS, DeriveError
 from derive.site import bundle, documents, live
 from derive.site.documents import document
@@ -43,13 +44,17 @@ def asked(text: str, **more: Any) -> Any:
     return json.loads(answer(json.dumps({"text": text, **more})))
 
 
-def test_an_answer_has_formulas_steps_and_both_modules():
+def test_an_answer_has_formulas_and_steps_then_the_rest():
     found = asked(SOFTMAX)
     assert found["ok"]
     assert found["formulas"].count("<math") > 3
     assert "contract delta" in found["formulas"]
+    found = asked(SOFTMAX, rest=True)
+    assert found["ok"]
     assert found["text"].splitlines()[5].strip().startswith("grad_A[n,k] = S[n,k]·(G[n,k]")
     assert found["latex"].startswith(r"\paragraph{soft}")
+    assert found["markdown"].startswith("## soft\n")
+    assert "bytes kept for the backward" in found["cost"]
     for style in ("plain", "production"):
         compile(found[style]["text"], style, "exec")
         assert "import _runtime" not in found[style]["text"]
@@ -62,10 +67,12 @@ def test_an_answer_is_of_the_option_and_the_names_that_are_asked_for():
     )
     found = asked(text, option="none", wrt=["z"])
     assert (found["options"], found["option"]) == (["sum", "none"], "none")
-    assert "grad_z[n] = G[n]·x[n]" in found["text"]
-    assert "grad_x" not in found["text"]
+    assert "grad_x" not in found["formulas"]
     assert asked(text, option="missing")["option"] == "sum"
-    assert "d_y[n] =" in asked(text, option="none", tangent=True)["text"]
+    said = asked(text, option="none", wrt=["z"], rest=True)["text"]
+    assert "grad_z[n] = G[n]·x[n]" in said
+    assert "grad_x" not in said
+    assert "d_y[n] =" in asked(text, option="none", tangent=True, rest=True)["text"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_an_answer_is_of_the_option_and_the_names_that_are_asked_for():
     ],
 )
 def test_an_error_has_its_place_and_its_code(text, place, said, code):
-    found = asked(text)
+    found = asked(text, rest=True)
     assert not found["ok"]
     assert (found["line"], found["column"]) == place
     assert found["message"].startswith(said)
@@ -105,7 +112,20 @@ def test_a_defect_is_an_answer(monkeypatch):
     assert found["message"] == "KeyError: 'k'; please report this text"
 
 
+def arity(function: str) -> int:
+    """The number of arguments of a function of the notation."""
+    return 1 if function in POWERS else FUNCTIONS[function].arity
+
+
 def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
+    calls = (
+        f"{f}({', '.join(f'x{n}[i]' for n in range(arity(f)))})" for f in WRITTEN if f != "int"
+    )
+    every = [
+        json.dumps({"text": f"y[i] = {call}", "rest": rest})
+        for call in calls
+        for rest in (False, True)
+    ]
     code = (
         "import sys\n"
         "class Without:\n"
@@ -116,13 +136,15 @@ def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
         "import time; del time.thread_time\n"
         "from derive.site.live import answer\n"
         f"print(answer({json.dumps(json.dumps({'text': SOFTMAX}))}))\n"
-        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX, 'attempt': ATTEMPT}))}))"
+        f"print(answer({json.dumps(json.dumps({'text': SOFTMAX, 'attempt': ATTEMPT}))}))\n"
+        f"for text in {every}: print(answer(text))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    derived, judged = map(json.loads, done.stdout.splitlines())
+    derived, judged, *functions = map(json.loads, done.stdout.splitlines())
     assert derived["ok"]
     assert judged["right"]
+    assert [found["ok"] for found in functions] == [True] * len(every)
 
 
 def hostile(count: int, seed: int) -> Iterator[str]:
@@ -188,7 +210,10 @@ def test_no_text_breaks_the_page(count):
             assert "<script" not in found["formulas"], text
             if n % 10 == 0:
                 parser.parseFragment(found["formulas"])
-            lines = "".join(found["plain"]["lines"] + found["production"]["lines"])
+            rest = asked(text, rest=True)
+            assert rest["ok"] in (True, False), text
+            codes = (rest["plain"], rest["production"]) if rest["ok"] else ()
+            lines = "".join(line for code in codes for line in code["lines"])
             assert not any(tag in lines.lower() for tag in ("<script", "<img")), text
         else:
             assert isinstance(found["message"], str), text
@@ -264,9 +289,13 @@ def test_a_mistake_is_shown_mended_and_the_code_is_copied_and_run(address):
         typed(page, "y[i] = sigmoid(x[i])*w[i]")
         waits_for(page, "Derived in")
         assert not page.find_element("id", "error").is_displayed()
-        page.find_element("css selector", "[data-copy=plain]").click()
+        copy = page.find_element("css selector", "[data-copy=plain]")
+        waits_until(page, copy.is_enabled)
+        copy.click()
         code = page.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
         runs(code)
+        page.find_element("css selector", "#cost summary").click()
+        assert "flops 2·i 6·i" in page.find_element("css selector", "#cost table").text
         link = page.current_url
         page.get("about:blank")
         page.get(link)

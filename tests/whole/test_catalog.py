@@ -93,7 +93,7 @@ def test_every_floating_input_has_a_gradient(op):
 
 
 FORMULAS = {
-    "tanh": {"A": "G[*p]·(1 − F[*p]²)"},
+    "tanh": {"input": "G[*p]·(1 − F[*p]²)"},
     "linear": {
         "input": "Σⱼ G[*b,j]·weight[j,k]",
         "weight": "Σ[*b] G[*b,j]·input[*b,k]",

@@ -70,8 +70,8 @@ def test_equal_values_of_a_window_send_the_gradient_to_the_first():
     )
     images = positions(1, 3, 6, 7, below=3).double()
     assert_like(
-        lambda x: generated("max_pool2d")(x, kernel_height=3, kernel_width=2, stride=2),
-        lambda x: F.max_pool2d(x, (3, 2), 2),
+        lambda x: generated("max_pool2d")(x, kernel_size=3, stride=2),
+        lambda x: F.max_pool2d(x, 3, 2),
         images,
     )
 
@@ -192,9 +192,9 @@ WRONG = [
     ("grouped_query_attention", (f64[:, None], pair, pair), {}, ValueError, ["query", "2", "3"]),
     ("embedding_bag", (f64.long(), f64), {"mode": "all"}, ValueError, ["mode", "mean", "all"]),
     ("repeat_interleave", (f64,), {"repeats": 0, "dim": 0}, ValueError, ["repeats", "0"]),
-    ("softmax", (None,), {"dim": 0}, TypeError, ["A must be a tensor", "NoneType"]),
-    ("softmax", ([[1.0, 2.0]],), {"dim": 0}, TypeError, ["A must be a tensor", "list"]),
-    ("softmax", (f64.numpy(),), {"dim": 0}, TypeError, ["A must be a tensor", "ndarray"]),
+    ("softmax", (None,), {"dim": 0}, TypeError, ["input must be a tensor", "NoneType"]),
+    ("softmax", ([[1.0, 2.0]],), {"dim": 0}, TypeError, ["input must be a tensor", "list"]),
+    ("softmax", (f64.numpy(),), {"dim": 0}, TypeError, ["input must be a tensor", "ndarray"]),
     ("softmax", (f64,), {"dim": None}, TypeError, ["dim must be an integer", "None"]),
     ("softmax", (f64,), {"dim": 1.0}, TypeError, ["dim must be an integer", "1.0"]),
     ("softmax", (f64,), {"dim": 2}, ValueError, ["dim must be in [-2, 2)", "2"]),
@@ -314,7 +314,7 @@ def test_negative_positions_count_from_the_end_where_they_do_in_torch():
     )
     for position in (-5, -1, 4):
         assert_like(
-            lambda x, n=position: generated("select")(x, position=n, dim=1),
+            lambda x, n=position: generated("select")(x, index=n, dim=1),
             lambda x, n=position: x.select(1, n),
             x,
         )

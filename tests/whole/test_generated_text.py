@@ -111,10 +111,10 @@ def test_backward_gives_one_gradient_for_each_argument_of_forward(name):
     ("name", "line"),
     (
         ("softmax", "S * (G - (G * S).sum(ctx.dim, keepdim=True))"),
-        ("matmul", "G @ B.mT"),
-        ("matmul", "A.mT @ G"),
-        ("sum", "G.expand(ctx.A_shape)"),
-        ("sin", "G * A.cos()"),
+        ("matmul", "G @ other.mT"),
+        ("matmul", "input.mT @ G"),
+        ("sum", "G.expand(ctx.input_shape)"),
+        ("sin", "G * input.cos()"),
     ),
 )
 def test_the_backward_is_the_expression_that_one_would_write(name, line):

@@ -7,8 +7,8 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_400,
-    "derive/algebra": 4_400,
+    "derive": 85_500,
+    "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
@@ -22,14 +22,14 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 10_600,
     "derive/module": 6_000,
-    "derive/notation": 8_100,
+    "derive/notation": 8_200,
     "derive/program": 7_500,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_000,
     "templates": 1_700,
-    "tests": 66_800,
+    "tests": 66_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

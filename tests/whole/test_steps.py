@@ -69,7 +69,7 @@ def test_the_road_of_softmax():
     ]
     assert len(rules) > 6
     partial, chain, *contractions = gradient.steps[:5]
-    assert partial.name == "∂S/∂A"
+    assert partial.name == "∂S/∂input"
 
     def count(e):
         return isinstance(e, Delta) + sum(map(count, e.parts()))
@@ -82,26 +82,30 @@ def test_the_road_of_softmax():
     left = [len({e.axis for e in walk(s.after) if isinstance(e, Delta)}) for s in contractions]
     assert left == [2, 1, 0]
     assert (
-        str(gradient) == "grad_A[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])"
+        str(gradient)
+        == "grad_input[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q] − Σₖ′ G[*p,k′,*q]·S[*p,k′,*q])"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "formulas"),
     [
-        ("transpose", ["grad_A[*b,i,j] = G[*b,j,i]"]),
+        ("transpose", ["grad_input[*b,i,j] = G[*b,j,i]"]),
         (
             "matmul",
-            ["grad_A[*b,i,k] = Σⱼ G[*b,i,j]·B[*b,k,j]", "grad_B[*b,k,j] = Σᵢ G[*b,i,j]·A[*b,i,k]"],
+            [
+                "grad_input[*b,i,k] = Σⱼ G[*b,i,j]·other[*b,k,j]",
+                "grad_other[*b,k,j] = Σᵢ G[*b,i,j]·input[*b,i,k]",
+            ],
         ),
-        ("sum", ["grad_A[*p,k,*q] = G[*p,*q]"]),
-        ("mean", ["grad_A[*p,k,*q] = G[*p,*q]/size(k)"]),
-        ("exp", ["grad_A[*p] = G[*p]·F[*p]"]),
-        ("log", ["grad_A[*p] = G[*p]/A[*p]"]),
-        ("tanh", ["grad_A[*p] = G[*p]·(1 − F[*p]²)"]),
-        ("sigmoid", ["grad_A[*p] = G[*p]·F[*p]·(1 − F[*p])"]),
-        ("logsumexp", ["grad_A[*p,k,*q] = G[*p,*q]·exp(A[*p,k,*q] − F[*p,*q])"]),
-        ("log_softmax", ["grad_A[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]"]),
+        ("sum", ["grad_input[*p,k,*q] = G[*p,*q]"]),
+        ("mean", ["grad_input[*p,k,*q] = G[*p,*q]/size(k)"]),
+        ("exp", ["grad_input[*p] = G[*p]·F[*p]"]),
+        ("log", ["grad_input[*p] = G[*p]/input[*p]"]),
+        ("tanh", ["grad_input[*p] = G[*p]·(1 − F[*p]²)"]),
+        ("sigmoid", ["grad_input[*p] = G[*p]·F[*p]·(1 − F[*p])"]),
+        ("logsumexp", ["grad_input[*p,k,*q] = G[*p,*q]·exp(input[*p,k,*q] − F[*p,*q])"]),
+        ("log_softmax", ["grad_input[*p,k,*q] = G[*p,k,*q] − exp(F[*p,k,*q])·Σₖ′ G[*p,k′,*q]"]),
     ],
 )
 def test_the_formula_that_an_expert_writes(name, formulas):

@@ -60,7 +60,7 @@ def test_an_installed_wheel_shows_generates_and_checks(python, tmp_path):
     script = python.parent / "derive"
     shown = run(script, "show", "softmax", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert "grad_A[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q]" in shown.stdout
+    assert "grad_input[*p,k,*q] = S[*p,k,*q]·(G[*p,k,*q]" in shown.stdout
     (tmp_path / "mine.derive").write_text("op scaled(x[n]) -> y\ny[n] = 2*x[n]**2\n")
     args = ("mine.derive", "--out", "gen")
     made = run(script, "generate", *args, "--no-verify", cwd=tmp_path)

@@ -29,13 +29,6 @@ def depthwise(convolution: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return convolve
 
 
-def of_size(pool: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """A pool of images by the height and width of the kernel."""
-    return lambda x, kernel_height, kernel_width, stride: pool(
-        x, (kernel_height, kernel_width), stride
-    )
-
-
 OWN: dict[str, Callable[..., Any]] = {
     "conv1d": F.conv1d,
     "conv2d": F.conv2d,
@@ -46,9 +39,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "causal_conv1d": causal,
     "conv_transpose1d": F.conv_transpose1d,
     "avg_pool1d": F.avg_pool1d,
-    "avg_pool2d": of_size(F.avg_pool2d),
+    "avg_pool2d": F.avg_pool2d,
     "max_pool1d": F.max_pool1d,
-    "max_pool2d": of_size(F.max_pool2d),
+    "max_pool2d": F.max_pool2d,
     "lp_pool1d": F.lp_pool1d,
     "global_avg_pool": lambda x: x.reshape(*x.shape[:2], -1).mean(2),
     "global_max_pool": lambda x: x.reshape(*x.shape[:2], -1).max(2).values,
@@ -148,7 +141,7 @@ def pools() -> Iterator[Case]:
         for name in ("avg_pool2d", "max_pool2d"):
             yield Case(
                 name, f"{label} stride={stride}", lambda: [distinct((4, 1, 6, 7))],
-                {"kernel_height": kernel, "kernel_width": 2, "stride": stride}, OWN[name],
+                {"kernel_size": kernel, "stride": stride}, OWN[name],
             )  # fmt: skip
     for norm_type, (kernel, stride) in product((2, 3.5), ((3, 2), (2, 3))):
         yield Case(

@@ -18,7 +18,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "gather": lambda x, index, dim: x.gather(dim, index),
     "index_select": lambda x, index, dim: x.index_select(dim, index),
     "take_along_dim": lambda x, indices, dim: torch.take_along_dim(x, indices, dim),
-    "select": lambda x, dim, position: x.select(dim, position),
+    "select": lambda x, dim, index: x.select(dim, index),
     "index_add": lambda x, index, source, dim, alpha=1: x.index_add(
         dim, index, source, alpha=alpha
     ),
@@ -155,7 +155,7 @@ def by_position() -> Iterator[Case]:
         for position in (0, 3) if label == "typical" else (4,):
             yield Case(
                 "select", f"{label} position={position}", lambda s=wide: [uniform(s, -1, 1)],
-                {**given, "position": position}, OWN["select"],
+                {**given, "index": position}, OWN["select"],
             )  # fmt: skip
     for shape in ((), (4,), (2, 3, 5)):
         index = positions(*shape, below=7)

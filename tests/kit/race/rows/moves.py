@@ -45,7 +45,7 @@ ROWS = (
     Row("diagonal", normal, torch.diagonal),
     Row("diag_embed", vector, torch.diag_embed, small=(8,), large=(1024,)),
     Row("transpose", normal, lambda x: x.mT),
-    Row("select", normal, lambda x: x.select(1, 3), given={"dim": 1, "position": 3}),
+    Row("select", normal, lambda x: x.select(1, 3), given={"dim": 1, "index": 3}),
     Row("flatten", normal, torch.flatten),
     Row("unflatten", normal, lambda x: x.unflatten(-1, (-1, 4)), given={"inner": 4}),
     Row("expand", normal, lambda x: x.expand(5, *x.shape), given={"length": 5}, large=(512, 512)),

@@ -316,7 +316,7 @@ ROWS = (
         lambda d, *s: [d.normal(*s)],
         lambda x: F.avg_pool2d(x, 2, 2),
         lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)),
-        {"kernel_height": 2, "kernel_width": 2, "stride": 2},
+        {"kernel_size": 2, "stride": 2},
         **IMAGES,
     ),
     Row(
@@ -324,7 +324,7 @@ ROWS = (
         lambda d, *s: [d.normal(*s)],
         lambda x: F.max_pool2d(x, 2, 2),
         lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1)),
-        {"kernel_height": 2, "kernel_width": 2, "stride": 2},
+        {"kernel_size": 2, "stride": 2},
         **IMAGES,
     ),
 )
