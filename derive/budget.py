@@ -6,6 +6,7 @@ Each new node and each match attempt counts as one unit of work, so every loop i
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -102,9 +103,22 @@ def working(name: str) -> Iterator[None]:
         return
     token = _CLOCK.set(_Clock(name, _allowed()))
     try:
-        yield
+        with collected_later():
+            yield
     finally:
         _CLOCK.reset(token)
+
+
+@contextmanager
+def collected_later() -> Iterator[None]:
+    """Collect cyclic garbage after the block: there is little, and looking for it takes long."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

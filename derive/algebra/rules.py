@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import cycle
 
 from derive.algebra.expr import Call, Delta, Expr, Index, free_indices, sort_key
 from derive.algebra.poly import (
@@ -299,25 +300,25 @@ def _next_axis(p: Poly) -> Expr | None:
 
 
 def simplify(p: Poly, rules: Rules, log: Log) -> Poly:
-    """p with every rule applied until none applies."""
-    progress = True
-    while progress:
-        progress = False
-        for rule in rules:
-            if isinstance(rule, SumRule):
-                whole = rule.apply(p)
-                if whole is not None:
-                    progress = True
-                    p = _logged(rule, p, whole, log)
-                continue
-            found = [rule.apply(t) for t in p.terms]
-            if any(new is not None for new in found):
-                progress = True
-                pairs = list(zip(p.terms, found, strict=True))
-                log.extend(why for t, new in pairs if new is not None for why in rule.because(t))
-                terms = [x for t, new in pairs for x in ((t,) if new is None else new.terms)]
-                p = _logged(rule, p, poly(terms), log)
+    """p with every rule applied, in turn, until none of them applies."""
+    left = len(rules)
+    for rule in cycle(rules):
+        found = rule.apply(p) if isinstance(rule, SumRule) else _in_terms(rule, p, log)
+        left -= 1
+        if found is not None:
+            p, left = _logged(rule, p, found, log), len(rules)
+        if not left:
+            break
     return p
+
+
+def _in_terms(rule: Rule, p: Poly, log: Log) -> Poly | None:
+    """p with a rule applied to each of its terms; None if it applies to none."""
+    found = [(t, rule.apply(t)) for t in p.terms]
+    if all(new is None for _, new in found):
+        return None
+    log.extend(why for t, new in found if new is not None for why in rule.because(t))
+    return poly(x for t, new in found for x in ((t,) if new is None else new.terms))
 
 
 def _logged(rule: Rule | SumRule, before: Poly, after: Poly, log: Log) -> Poly:

@@ -7,6 +7,7 @@ run.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -120,6 +121,7 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
     import torch
 
     faulthandler.disable()  # the parent reports a crash
+    gc.freeze()  # to look for garbage in what both processes share would copy its memory
 
     def send(kind: str, value: Any) -> None:
         data = pickle.dumps((kind, value))

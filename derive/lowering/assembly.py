@@ -186,9 +186,7 @@ def share_subexpressions(body: Body) -> Body:
 @as_pass
 def name_group_axes(body: Body) -> Body:
     """The axes of a group have the name that the user gave it."""
-    lines = (
-        replace(line, code=substitution.replace(line.code, named_later)) for line in body.lines
-    )
+    lines = (line.having(substitution.replace(line.code, named_later)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 
@@ -204,14 +202,14 @@ def keep_reduced_axes(body: Body) -> Body:
 @as_pass
 def call_publicly(body: Body) -> Body:
     """A call that only saves time is a public function of torch."""
-    lines = (replace(line, code=with_public_calls(line.code)) for line in body.lines)
+    lines = (line.having(with_public_calls(line.code)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 
 @as_pass
 def read_by_subscripts(body: Body) -> Body:
     """The elements of a first axis at positions are x[positions]."""
-    lines = (replace(line, code=with_subscripts(line.code)) for line in body.lines)
+    lines = (line.having(with_subscripts(line.code)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 
@@ -267,16 +265,16 @@ def share_softmaxes(body: Body) -> Body:
 @as_pass
 def legalize_calls(body: Body) -> Body:
     """Calls that some tensor types or empty groups refuse are replaced."""
-    lines = [replace(line, code=legalize_arange(line.code)) for line in body.lines]
+    lines = [line.having(legalize_arange(line.code)) for line in body.lines]
     if body.spec.border.has_groups:
-        lines = [replace(line, code=legalize_group_axes(line.code)) for line in lines]
+        lines = [line.having(legalize_group_axes(line.code)) for line in lines]
     return replace(body, lines=tuple(lines))
 
 
 @as_pass
 def legalize_for_vmap(body: Body) -> Body:
     """Calls without a batching rule of autograd are replaced."""
-    lines = (replace(line, code=legalize_vmap_calls(line.code)) for line in body.lines)
+    lines = (line.having(legalize_vmap_calls(line.code)) for line in body.lines)
     return replace(body, lines=tuple(lines))
 
 

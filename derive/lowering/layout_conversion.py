@@ -403,4 +403,4 @@ def replaced_in_lines(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[L
 
 
 def _mapped(lines: Sequence[Line], f: Callable[[Code], Code]) -> list[Line]:
-    return [replace(x, code=f(x.code)) for x in lines]
+    return [x.having(f(x.code)) for x in lines]

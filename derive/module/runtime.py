@@ -7,10 +7,8 @@ gets copies of what it calls instead, under private names: ``_where(x > 0, x, 0)
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
@@ -84,13 +82,23 @@ def _section(text: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
+class _Word:
+    """A name in a text that is no attribute; of a call of ``rt``, both with the dot between."""
+
+    name: str
+    start: int
+    end: int
+    of_runtime: bool
+
+
+@dataclass(frozen=True)
 class _Definition:
     """A function or a constant of the runtime, with the others that it reads."""
 
-    lines: tuple[str, ...]
-    names: tuple[tokenize.TokenInfo, ...]
-    """The tokens of all names but attributes."""
+    text: str
+    words: tuple[_Word, ...]
     reads: frozenset[str]
+    imports: frozenset[str]
     is_function: bool
 
 
@@ -104,12 +112,14 @@ def _definitions(text: str) -> Mapping[str, _Definition]:
             case ast.FunctionDef("__getattr__"):
                 continue
             case ast.FunctionDef(name) | ast.ClassDef(name) | ast.Assign([ast.Name(name)]):
-                found[name] = n, tuple(lines[n.lineno - 1 : n.end_lineno])
+                found[name] = n, "\n".join(lines[n.lineno - 1 : n.end_lineno])
     made = {}
     for name, (n, own) in found.items():
-        names = tuple(t for t, _ in _names("\n".join(own)))
-        reads = frozenset(t.string for t in names) & found.keys() - {name}
-        made[name] = _Definition(own, names, reads, isinstance(n, ast.FunctionDef | ast.ClassDef))
+        words = tuple(_words(own))
+        reads = frozenset(w.name for w in words) & found.keys() - {name}
+        is_function = isinstance(n, ast.FunctionDef | ast.ClassDef)
+        needs = frozenset(_imported_names(own))
+        made[name] = _Definition(own, words, reads, needs, is_function)
     return made
 
 
@@ -135,33 +145,45 @@ def standalone(text: str, shared: str | None = None) -> str:
     known = _definitions(runtime() if shared is None else shared)
     if not imports(text):
         return text
-    names = list(_names(text))
-    calls = [(rt, t) for t, rt in names if rt is not None]
-    needed = _closure((t.string for _, t in calls), known)
-    taken = {t.string for t, rt in names if rt is None}
+    words = list(_words(text))
+    calls = [w for w in words if w.of_runtime]
+    needed = _closure((w.name for w in calls), known)
+    taken = {w.name for w in words if not w.of_runtime}
     new = {name: _private(name, taken) for name in needed}
-    edits = [(rt.start, t.end, new[t.string]) for rt, t in calls]
-    text = "\n".join(_edited(text.split("\n"), edits))
-    text = re.sub(rf"\n +{IMPORT}\n", "\n", text)
+    statements = (w.start for w in words if w.name in ("import", "from"))
+    first = next(n for n in statements if text[n - 1 : n] in ("", "\n"))
+    end = next(_IMPORTS.finditer(text, first)).end()
     constants, functions = _copies(known, new)
-    return _with_copies(text, constants, functions)
+    names = _aliases(text[first:end]).union(*(known[name].imports for name in new)) - {"_runtime"}
+    rest = _edited(text, calls, new, end)
+    body = re.sub(rf"\n +{IMPORT}\n", "\n", rest).lstrip("\n").split("\n")
+    copies = [*(["", *constants] if constants else []), "", "", *functions]
+    return text[:first] + "\n".join([*_statements(names), *copies, *body])
 
 
-def _names(text: str) -> Iterator[tuple[tokenize.TokenInfo, tokenize.TokenInfo | None]]:
-    """Yield each name that is no attribute, with None, and the name of each call of ``rt``.
+def _aliases(statements: str) -> set[str]:
+    """Return the names that import statements import."""
+    nodes = (n for n in ast.parse(statements).body if isinstance(n, ast.Import | ast.ImportFrom))
+    return {alias.name for n in nodes for alias in n.names}
 
-    The latter come with the token of ``rt``.
-    """
-    last: list[tokenize.TokenInfo] = []
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.NAME:
-            after_dot = bool(last) and last[-1].string == "."
-            of_rt = after_dot and len(last) > 1 and last[-2].string == "rt"
-            if not after_dot:
-                yield token, None
-            elif of_rt:
-                yield token, last[-2]
-        last = [*last[-1:], token]
+
+_IMPORTS = re.compile(r"(?:(?:import|from) .*\n+)+")
+
+_WORDS = re.compile(
+    r"""
+    (?:\b[bfru]{1,2})?
+    (?:\"{3}(?:\\.|[^\\])*?\"{3} | '{3}(?:\\.|[^\\])*?'{3} | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*')
+    | \#[^\n]* | \.?\d[\w.]* | \.\s*[^\W\d]\w* | (rt\.)?([^\W\d]\w*)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""Strings, comments, numbers, attributes, and the names that are none of these."""
+
+
+def _words(text: str) -> Iterator[_Word]:
+    for m in _WORDS.finditer(text):
+        if m[2]:
+            yield _Word(m[2], *m.span(), m[1] is not None)
 
 
 def _closure(names: Iterable[str], known: Mapping[str, _Definition]) -> list[str]:
@@ -182,14 +204,14 @@ def _private(name: str, taken: Collection[str]) -> str:
     return f"_rt{private}" if private in taken else private
 
 
-def _edited(
-    lines: Iterable[str], edits: Iterable[tuple[tuple[int, int], tuple[int, int], str]]
-) -> list[str]:
-    """Return the lines with parts replaced: (start, end, new), positions of tokens."""
-    edited = list(lines)
-    for (row, start), (_, end), new in sorted(edits, reverse=True):
-        edited[row - 1] = edited[row - 1][:start] + new + edited[row - 1][end:]
-    return edited
+def _edited(text: str, words: Iterable[_Word], new: Mapping[str, str], start: int = 0) -> str:
+    """Return the text from ``start`` on with these words replaced where they are in ``new``."""
+    parts = []
+    for w in words:
+        if w.name in new:
+            parts += [text[start : w.start], new[w.name]]
+            start = w.end
+    return "".join([*parts, text[start:]])
 
 
 def _copies(
@@ -199,31 +221,9 @@ def _copies(
     constants: list[str] = []
     functions: list[str] = []
     for name in new:
-        edits = [(t.start, t.end, new[t.string]) for t in known[name].names if t.string in new]
-        lines = _edited(known[name].lines, edits)
+        lines = _edited(known[name].text, known[name].words, new).split("\n")
         if known[name].is_function:
             functions += [*lines, "", ""]
         else:
             constants += lines
     return constants, functions
-
-
-def _with_copies(text: str, constants: Sequence[str], functions: Sequence[str]) -> str:
-    """Return the module with these definitions after its imports, and with their imports."""
-    lines = text.split("\n")
-    imports: list[ast.Import | ast.ImportFrom] = []
-    for statement in ast.parse(text).body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            imports.append(statement)
-        elif imports:
-            break
-    first, end = imports[0].lineno - 1, imports[-1].end_lineno or 0
-    names = {alias.name for n in imports for alias in n.names} - {"_runtime"}
-    names |= _imported_names("\n".join([*constants, *functions]))
-    copies = [*(["", *constants] if constants else []), "", "", *functions]
-    return "\n".join([*lines[:first], *_statements(names), *copies, *_without_blanks(lines[end:])])
-
-
-def _without_blanks(lines: Sequence[str]) -> Sequence[str]:
-    first = next(n for n, line in enumerate(lines) if line)
-    return lines[first:]

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from derive.program.cse import Line
 from derive.program.dataflow import Aliases, Forward, Owner
@@ -51,7 +51,7 @@ def unalias_outputs(
     result = []
     for n, line in enumerate(lines):
         if line.name in outputs and last[line.name] == n:
-            line = replace(line, code=_own_tensor(line.code, aliases, claimed))
+            line = line.having(_own_tensor(line.code, aliases, claimed))
             aliases.run([line])
             claimed |= aliases.known[line.name].owners
         else:

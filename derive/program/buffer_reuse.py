@@ -122,7 +122,7 @@ class InPlaceWriter:
         self._whole, self._before, saved = line.code, [], self.saved
         self._name = line.name
         code, memory = self._made_of(line.code, worlds)
-        made = replace(line, code=code)
+        made = line.having(code)
         if not self._fits(made):
             self._before, self.saved = [], saved
             made, memory = line, self._made_of(line.code, ())[1]

@@ -61,6 +61,10 @@ class Line:
     remark: str = ""
     """A comment on the line."""
 
+    def having(self, code: Code) -> Line:
+        """Return the line with this code: itself if it has that already."""
+        return self if code is self.code else replace(self, code=code)
+
 
 def tidy(
     lines: Sequence[Line], taken: set[str], repeatable: Callable[[Code], bool] | None = None
@@ -72,9 +76,9 @@ def tidy(
     """
     fresh = {*taken, *(line.name for line in lines)}
     used = live(lines, [line.name for line in lines if line.kept])
-    lines = [replace(line, code=folded(line.code)) for line in compress(lines, used)]
+    lines = [line.having(folded(line.code)) for line in compress(lines, used)]
     lines = _reduced_once(_plain_where_shared(lines))
-    inlined = [replace(line, code=asked_once(folded(line.code))) for line in _inline(lines)]
+    inlined = [line.having(asked_once(folded(line.code))) for line in _inline(lines)]
     shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
     result = renumbered(_named_once(shared), lines, taken)
     result = renumbered(_named_once(cut(result, fresh)), lines, taken)
@@ -94,7 +98,7 @@ def _join_lines(lines: Sequence[Line], given: Sequence[Line]) -> list[Line]:
             if name in result:
                 code = replaced(line.code, {Name(name): result[name].code})
                 if not is_long(f"{line.name} = ", code):
-                    line = replace(line, code=code)
+                    line = line.having(code)
                     del result[name]
         alone = line.name in own or reads[line.name] > 1 or isinstance(line.code, Conditional)
         result[n if alone else line.name] = line
@@ -119,7 +123,7 @@ def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
                     return Binary(op, plain(total), Binary("*", size, plain(product)))
         return None
 
-    return [replace(line, code=plain(line.code)) for line in lines]
+    return [line.having(plain(line.code)) for line in lines]
 
 
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:
@@ -133,7 +137,7 @@ def _reduced_once(lines: Sequence[Line]) -> list[Line]:
             (place,) = plain.args
             both[plain] = MethodCall(whole, "squeeze", (place,))
             both[MethodCall(plain, "unsqueeze", (place,))] = whole
-    return [replace(line, code=replaced(line.code, both)) for line in lines]
+    return [line.having(replaced(line.code, both)) for line in lines]
 
 
 def _product_in(code: Code) -> Code | None:
@@ -150,7 +154,9 @@ def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> lis
     used = taken | own
     made = (line.name for line in lines if line.name not in own)
     new = {name: numbered(name.rstrip("0123456789"), used) for name in made}
-    names: dict[Code, Code] = {Name(old): Name(name) for old, name in new.items()}
+    names: dict[Code, Code] = {Name(old): Name(own) for old, own in new.items() if old != own}
+    if not names:
+        return lines
     return [
         replace(line, name=new.get(line.name, line.name), code=replaced(line.code, names))
         for line in lines
@@ -170,7 +176,7 @@ def _inline(lines: Sequence[Line]) -> list[Line]:
         if line.kept or len(places) != 1 or not is_short(result[at].code):
             continue
         inner, n = result.pop(at).code, places[0]
-        result[n] = replace(result[n], code=replaced(result[n].code, {Name(line.name): inner}))
+        result[n] = result[n].having(replaced(result[n].code, {Name(line.name): inner}))
         for name in set(names_in(inner)):
             readers[name] = [n if place == at else place for place in readers[name]]
     return list(result.values())
@@ -336,7 +342,7 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
             same[Name(line.name)] = made[code]
         else:
             made.setdefault(code, Name(line.name))
-            result.append(replace(line, code=code))
+            result.append(line.having(code))
     return result
 
 
@@ -358,7 +364,7 @@ def cut(lines: Sequence[Line], taken: set[str], among: Sequence[Line] = ()) -> l
                 result.append(current)
                 continue
             name = numbered(VALUE, taken)
-            pending.append(replace(current, code=replaced(current.code, {part: Name(name)})))
+            pending.append(current.having(replaced(current.code, {part: Name(name)})))
             pending.append(Line(name, under_own_tests([current.code], part, asked), kept=False))
             asked |= _lazy_names(pending[-1:])
     return result

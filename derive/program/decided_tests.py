@@ -6,7 +6,6 @@ a if 0 < delta else b  =  a, where a call with delta <= 0 is an error
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
 
 from derive.program.cse import Line
@@ -33,7 +32,7 @@ def without_decided_tests(
         known.pop(line.name, None)
         if truth is not None:
             known[line.name] = truth
-        made.append((replace(line, code=code), needs))
+        made.append((line.having(code), needs))
     if all(line.code == new.code for (line, _), (new, _) in zip(entries, made, strict=True)):
         return list(entries)
     kept = live([line for line, _ in made], results)

@@ -16,7 +16,7 @@ A call with several results has a mask of those that are needed:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from heapq import heappop, heappush
 from operator import or_
@@ -209,10 +209,10 @@ def softmaxes_shared(
                 made, alone = Conditional(test, made, softmax), False
             reader = result[first][0]
             if alone or reader.code is softmax:
-                result[first] = (replace(reader, code=replaced(reader.code, {softmax: made})), own)
+                result[first] = (reader.having(replaced(reader.code, {softmax: made})), own)
                 continue
             p = Name(numbered(VALUE, taken))
-            result = [(replace(x, code=replaced(x.code, {softmax: p})), n) for x, n in result]
+            result = [(x.having(replaced(x.code, {softmax: p})), n) for x, n in result]
             result.insert(first, (Line(p.id, made, kept=False), own))
     return result
 
@@ -257,7 +257,7 @@ def fill_output_masks(
                 own = [call, Name(line.name)] if line.code is call else [call]
                 told = _filled_masks(call, list(_results_read(own, lines)), needs, places)
                 new[call] = FunctionCall(call.name, told)
-        made.append((replace(line, code=replaced(line.code, new)) if new else line, needs))
+        made.append((line.having(replaced(line.code, new)) if new else line, needs))
     return made
 
 

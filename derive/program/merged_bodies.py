@@ -94,7 +94,7 @@ def _shared(one: tuple[Line, Needs], two: tuple[Line, Needs]) -> tuple[Line, Nee
     if line.name != other.name or needs != own:
         return None
     code = _same_but_in_place(line.code, other.code)
-    return None if code is None else (replace(line, code=code), needs)
+    return None if code is None else (line.having(code), needs)
 
 
 def _same_but_in_place(code: Code, other: Code) -> Code | None:

@@ -17,7 +17,7 @@ Autocast would interfere: a body with products runs without it, once ``low`` is 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from derive.program.cse import Line
 from derive.program.dataflow import Forward
@@ -204,7 +204,7 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
         if read or is_long(f"{name} = ", code):
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
-            made[n] = replace(made[n], code=code)
+            made[n] = made[n].having(code)
     return made
 
 
@@ -313,7 +313,7 @@ class _PrecisionBody(Forward[bool]):
         for line in lines:
             low = self.of(line.code)
             code = self._inside(line.code) if low else self._plain(line.code)
-            made.append(replace(line, code=code))
+            made.append(line.having(code))
             self.known[line.name] = low
             if line.name not in names_in(line.code):
                 self._left.discard(line.name)

@@ -43,7 +43,7 @@ def with_kept_axes(
     while True:
         made, kept = _with_axes_of(lines, names, numbers)
         if kept == names:
-            return [replace(line, code=_hoisted(line.code, numbers)) for line in made]
+            return [line.having(_hoisted(line.code, numbers)) for line in made]
         names = kept
 
 
@@ -52,7 +52,7 @@ def _with_axes_of(
 ) -> tuple[list[Line], set[str]]:
     """Return the lines with the axes of these names kept where possible, and for which it is."""
     inside = _Inside(names, numbers)
-    made = [replace(line, code=inside.sunk(line.code)) for line in lines]
+    made = [line.having(inside.sunk(line.code)) for line in lines]
     counted = [line.name for line in lines]
     found = set[str]()
     for n in reversed(range(len(made))):
@@ -65,7 +65,7 @@ def _with_axes_of(
             found.add(name)
             made[n] = replace(made[n], code=kept, type=None)
             whole = {_viewed(Name(name), views): Name(name)}
-            made = [replace(line, code=replaced(line.code, whole)) for line in made]
+            made = [line.having(replaced(line.code, whole)) for line in made]
     return made, found
 
 

@@ -198,7 +198,7 @@ def _code_parts(code: Code) -> tuple[Code, ...]:
 
 def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
     """Return the code with the keys of ``new`` replaced, outermost first."""
-    return substitution.replace(code, new.get)
+    return substitution.replace(code, new.get) if new else code
 
 
 @lru_cache(maxsize=2**13)

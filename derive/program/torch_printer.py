@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
 from derive.program.torch_ir import (
     ATOM,
@@ -71,7 +72,12 @@ def broken(start: str, code: Code, end: str = "", indent: int = 0) -> list[str]:
     whole = f"{start}{text(code)}{end}"
     if len(whole) + indent <= COLUMNS:
         return [whole]
-    return _Printer(COLUMNS - indent).lines([start, _statement_value(code), end])
+    return [*_printed(start, code, end, COLUMNS - indent)]
+
+
+@lru_cache(maxsize=2**10)
+def _printed(start: str, code: Code, end: str, columns: int) -> tuple[str, ...]:
+    return tuple(_Printer(columns).lines([start, _statement_value(code), end]))
 
 
 # -------------------------------------------------------------------- documents

@@ -142,7 +142,7 @@ class Names:
             if alone and self._is_vague(name) and not made[homes[0]].kept and line.name not in met:
                 whole = replaced(line.code, {inner: Name(line.name)})
                 made[homes[0]] = replace(made[homes[0]], name=line.name, kept=True)
-                made[n] = replace(line, code=whole)
+                made[n] = line.having(whole)
         return made
 
     def _is_vague(self, name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import sympy
 
+from derive.budget import collected_later
 from derive.errors import DeriveError, DeriveWarning
 from derive.notation.operation import Operation
 from derive.tracing import (
@@ -144,7 +145,7 @@ def reading_of(
     the check of the reading compares the gradients.
     """
     asked = function, bound, name, letters, parameters, comments
-    with restored_attributes(function) as changed:
+    with collected_later(), restored_attributes(function) as changed:
         try:
             try:
                 made = _reading(*asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -123,3 +124,16 @@ def test_a_limit_is_a_number_from_0_on(amount, monkeypatch):
         derive.DeriveError, match="DERIVE_MAX_MEMORY must be a number of at least 0"
     ):
         derive.source(long())
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_the_collector_is_as_before_after_work_and_after_an_error(given):
+    before = gc.isenabled()
+    (gc.enable if given else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), budget.working("outer"), budget.working("inner"):
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() == given
+    finally:
+        (gc.enable if before else gc.disable)()
