@@ -10,7 +10,7 @@ Gradients, where G is the cotangent of loss:
 
 where
 
-    some[n′] = anyₘ([time[n′] ≤ time[m]])
+    some[n′] = anyₘ(time[n′] ≤ time[m])
 
 Tangents, where d_log_hazard is the tangent of log_hazard:
 
@@ -19,7 +19,7 @@ Tangents, where d_log_hazard is the tangent of log_hazard:
 
 where
 
-    some[n] = anyₘ([time[n] ≤ time[m]])
+    some[n] = anyₘ(time[n] ≤ time[m])
 """
 # mypy: ignore-errors
 

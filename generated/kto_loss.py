@@ -93,9 +93,9 @@ class _KtoLoss(Function):
         ctx.desirable_weight = inputs[6]
         ctx.undesirable_weight = inputs[7]
         ctx.reduction = inputs[8]
-        loss, divergence = output
+        divergence = output[1]
+        ctx.mark_non_differentiable(divergence)
         ctx.set_materialize_grads(False)
-        ctx.output_shape = loss.shape
         loss_shape = policy.shape
         ctx.loss_shape = loss_shape
         ctx.unrelated_shape = unrelated.shape
@@ -107,23 +107,16 @@ class _KtoLoss(Function):
         )
 
     @staticmethod
-    def backward(ctx, G, G_divergence):
-        if G is None and G_divergence is None:
+    def backward(ctx, G, _grad_divergence):
+        if G is None:
             return (None,) * 9
         policy, reference, desirable, divergence = ctx.saved_tensors
         beta = ctx.beta
         loss_shape = ctx.loss_shape
+        policy, reference, divergence, G = rt.widened(policy, reference, divergence, G)
         grad_policy = grad_reference = grad_unrelated = grad_unrelated_reference = None
-        first_order = G_divergence is None and rt.unrecorded(G)
+        first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.widened(policy, reference, divergence, G)
-            policy, reference, divergence, G = given
-        else:
-            if G is None:
-                G = G_divergence.new_zeros(ctx.output_shape)
-            given = rt.widened(policy, reference, divergence, G)
-            policy, reference, divergence, G = given
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         if first_order:
             G = G.expand(loss_shape)

@@ -8,7 +8,7 @@ import pytest
 from kit.each import each_operation
 
 import derive
-from derive import SpecError, parse
+from derive import SpecError, catalog, parse
 from derive.notation.operation import options
 from derive.notation.signs import letters_below
 
@@ -130,6 +130,12 @@ def test_equations_are_read_as_they_are_printed(op):
         equations = derive.derivation(op, option).equations
         again = read_again(inputs.values(), numbers, equations)
         assert without_subscripts(again) == without_subscripts(equations)
+
+
+def test_a_condition_that_the_engine_defines_is_read_as_it_is_printed():
+    (some,) = derive.derivation(catalog.find("cox_loss")).definitions
+    again = parse(f"op f(time[n]) -> some; {some}")
+    assert again == parse("op f(time[n]) -> some; some[n_] = any[m](time[n_] <= time[m])")
 
 
 @pytest.mark.filterwarnings("ignore:.* is not used in again")
