@@ -7,12 +7,12 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_600,
+    "derive": 85_700,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
-    "derive/catalog": 1_500,
+    "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
     "derive/cost": 500,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_000,
     "templates": 1_700,
-    "tests": 67_100,
+    "tests": 67_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

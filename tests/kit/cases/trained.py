@@ -88,10 +88,31 @@ def crps(loc: Tensor, scale: Tensor, target: Tensor, reduction: str) -> Tensor:
     return reduced(scale * score, reduction)
 
 
+def ciou(a: Tensor, b: Tensor, eps: float, reduction: str) -> Tensor:
+    """As torchvision.ops.complete_box_iou_loss has it."""
+    low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
+    common = (high - low).clamp(min=0).prod(1)
+    (wa, ha), (wb, hb) = ((x[:, 2:] - x[:, :2]).unbind(1) for x in (a, b))
+    iou = common / (wa * ha + wb * hb - common + eps)
+    hull = torch.maximum(a[:, 2:], b[:, 2:]) - torch.minimum(a[:, :2], b[:, :2])
+    centres = (a[:, :2] + a[:, 2:] - b[:, :2] - b[:, 2:]) / 2
+    apart = centres.square().sum(1) / (hull.square().sum(1) + eps)
+    v = (torch.atan(wb / hb) - torch.atan(wa / ha)).square() * 4 / math.pi**2
+    alpha = (v / (1 - iou + v + eps)).detach()
+    return reduced(1 - iou + apart + alpha * v, reduction)
+
+
 def siglip(image: Tensor, text: Tensor, log_scale: Tensor, bias: Tensor) -> Tensor:
     cosines = F.normalize(image, dim=1) @ F.normalize(text, dim=1).T
     labels = 2 * torch.eye(len(image), dtype=image.dtype) - 1
     return F.softplus(-labels * (log_scale.exp() * cosines + bias)).sum(1).mean()
+
+
+def barlow_twins(first: Tensor, second: Tensor, weight: float, eps: float) -> Tensor:
+    x, y = (F.batch_norm(z, None, None, training=True, eps=eps) for z in (first, second))
+    c = x.T @ y / len(x)
+    off = c - torch.diag(c.diagonal())
+    return (c.diagonal() - 1).square().sum() + weight * off.square().sum()
 
 
 def vicreg(first: Tensor, second: Tensor, invariance: float, variance: float, covariance: float,
@@ -116,6 +137,13 @@ def latent(
     return attend(queries, keys, V, mask, scale=scale)
 
 
+def differential(
+    q1: Tensor, k1: Tensor, q2: Tensor, k2: Tensor, v: Tensor, weight: Tensor
+) -> Tensor:
+    mask = torch.ones(q1.shape[-2], k1.shape[-2], dtype=torch.bool).tril()
+    return attend(q1, k1, v, mask) - weight * attend(q2, k2, v, mask)
+
+
 def response_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     norm = torch.linalg.vector_norm(x, dim=tuple(range(1, x.dim() - 1)), keepdim=True)
     return weight * (x * (norm / (norm.mean(-1, keepdim=True) + eps))) + bias + x
@@ -134,6 +162,22 @@ def dora(x: Tensor, weight: Tensor, A: Tensor, B: Tensor, magnitude: Tensor, bia
 
 
 # ------------------------------------------------------------------------- scenes and quantization
+
+
+def ssim(first: Tensor, second: Tensor, window: Tensor, data_range: float) -> Tensor:
+    channels = first.shape[1]
+
+    def blurred(x: Tensor) -> Tensor:
+        return F.conv2d(x, window.expand(channels, 1, *window.shape), groups=channels)
+
+    m, k = blurred(first), blurred(second)
+    s, t, both = (
+        blurred(x * y) - p * q
+        for x, y, p, q in ((first, first, m, m), (second, second, k, k), (first, second, m, k))
+    )
+    c1, c2 = (0.01 * data_range) ** 2, (0.03 * data_range) ** 2
+    light = (2 * m * k + c1) / (m * m + k * k + c1)
+    return 1 - (light * (2 * both + c2) / (s + t + c2)).mean()
 
 
 def lennard_jones(x: Tensor, sigma: float, epsilon: float) -> Tensor:
@@ -160,6 +204,12 @@ def rendered(density: Tensor, colour: Tensor, length: Tensor) -> Tensor:
     return torch.einsum("rs,rsc->rc", alpha * before, colour)
 
 
+def lsq(x: Tensor, step: Tensor, qmin: float, qmax: float, gradient_scale: float) -> Tensor:
+    s = step * gradient_scale + (step - step * gradient_scale).detach()
+    v = (x / s).clamp(qmin, qmax)
+    return (v + (v.round() - v).detach()) * s
+
+
 def nearest(x: Tensor, codebook: Tensor, commitment: float) -> Tensor:
     code = codebook[(x[:, None] - codebook).norm(dim=2).argmin(1)]
     return F.mse_loss(code, x.detach()) + commitment * F.mse_loss(x, code.detach())
@@ -173,21 +223,32 @@ OWN: dict[str, Callable[..., Any]] = {
     "cox_loss": cox,
     "zinb_loss": zinb,
     "gaussian_crps": crps,
+    "ciou_loss": ciou,
     "siglip_loss": siglip,
+    "barlow_twins_loss": barlow_twins,
     "vicreg_loss": vicreg,
+    "ssim_loss": ssim,
     "latent_attention": latent,
+    "differential_attention": differential,
     "global_response_norm": response_norm,
     "lora_linear": lora,
     "dora_linear": dora,
     "lennard_jones": lennard_jones,
     "covariance_of_quaternion": covariance,
     "volume_rendering": rendered,
+    "lsq_quantize": lsq,
     "vector_quantize": nearest,
 }
 
 
 def several(*shapes: tuple[int, ...], low: float = -1, high: float = 1) -> list[Tensor]:
     return [uniform(shape, low, high, seed) for seed, shape in enumerate(shapes)]
+
+
+def boxes(seed: int) -> Tensor:
+    """Some that meet those of another seed, and some that do not."""
+    at = uniform((5, 2), 0, 2, seed)
+    return torch.cat((at, at + uniform((5, 2), 0.5, 1.5, seed + 1)), 1)
 
 
 def of_each_reduction() -> Iterator[Case]:
@@ -214,6 +275,7 @@ def of_each_reduction() -> Iterator[Case]:
                 (),
             ),
             ("zinb_loss", [*zeros, uniform((3, 4), -1, 1, 3), counts], {"eps": 1e-14}, ()),
+            ("ciou_loss", [boxes(0), boxes(7)], {"eps": 1e-7}, ()),
             (
                 "gaussian_crps",
                 [uniform((3, 4), -1, 1), uniform((3, 4), 0.4, 2, 1), uniform((3, 4), -1, 1, 2)],
@@ -233,6 +295,7 @@ def of_each_reduction() -> Iterator[Case]:
 
 def trained() -> Iterator[Case]:
     tokens = mask_of(4, 2, 3, 1, 4, 3, size=4).unflatten(0, (2, 3))
+    window = uniform((2, 3), 0.1, 1, 2)
     event = torch.tensor([True, False, True, True, False])
     for name, tensors, options, opaque in (
         (
@@ -243,6 +306,13 @@ def trained() -> Iterator[Case]:
         ),
         ("cox_loss", [uniform((5,), -1, 1), distinct((5,), 1), event], {}, (1,)),
         ("siglip_loss", several((3, 4), (3, 4), (), ()), {}, ()),
+        ("barlow_twins_loss", several((5, 3), (5, 3)), {"weight": 0.3, "eps": 1e-5}, ()),
+        (
+            "ssim_loss",
+            [*several((2, 3, 4, 5), (2, 3, 4, 5), low=0), window / window.sum()],
+            {"data_range": 1.0},
+            (),
+        ),
         (
             "vicreg_loss",
             several((5, 3), (5, 3)),
@@ -255,6 +325,7 @@ def trained() -> Iterator[Case]:
             {"scale": 0.7},
             (),
         ),
+        ("differential_attention", several(*[(2, 4, 5)] * 4, (2, 4, 6), ()), {}, ()),
         ("global_response_norm", several((2, 3, 4, 5), (5,), (5,)), {"eps": 1e-3}, ()),
         ("lora_linear", [*several((2, 3, 5), (6, 5), (4, 5), (6, 4)), None], {"alpha": 1.5}, ()),
         ("lora_linear", several((3, 5), (6, 5), (4, 5), (6, 4), (6,)), {"alpha": 1.5}, ()),
@@ -262,6 +333,12 @@ def trained() -> Iterator[Case]:
         ("lennard_jones", [distinct((5, 3), 1)], {"sigma": 0.4, "epsilon": 1.3}, ()),
         ("covariance_of_quaternion", [uniform((5, 4), -1, 1), uniform((5, 3), 0.3, 2, 1)], {}, ()),
         ("volume_rendering", several((3, 4), (3, 4, 2), (3, 4), low=0.1), {}, ()),
+        (
+            "lsq_quantize",
+            [distinct((4, 5), 2), torch.tensor(0.21, dtype=torch.float64)],
+            {"qmin": -3.0, "qmax": 2.0, "gradient_scale": 0.4},
+            (),
+        ),
         ("vector_quantize", several((5, 3), (4, 3)), {"commitment": 0.4}, ()),
     ):
         given = [0 if x is None else list(x.shape) for x in tensors]
