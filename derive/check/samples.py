@@ -34,7 +34,7 @@ from derive.notation.split import composites
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
 _ASSIGNMENTS = 40
 _RANGES = ((-1.5, 1.5), (-0.9, 0.9), (0.3, 1.7), (0.1, 0.9), (1.1, 2.3))
-_LITTLE_WORK = 2_000
+_LITTLE_WORK = 6_000
 """A bound of (iterations of all loops) * (elements of all inputs)."""
 _INTEGER = 2
 _REAL = 0.7

@@ -174,7 +174,8 @@ def _as_program(
         kept_groups=tuple(g.name for g in setup if g.name in readers),
         recognised=noted_patterns(scope, lets),
         statistics=tuple(n for n in map(lets.display_name, request.statistics) if n in readers),
-        pulled=added,
+        # What is held has no gradient: nothing reads the cotangent.
+        pulled={n: cotangent for n, cotangent in added.items() if cotangent in readers},
         backward_precision=body.precision,
         log={"backward": body.log},
     )

@@ -10,6 +10,7 @@ from functools import partial
 
 from derive.algebra import expr as ex
 from derive.algebra.factor import factor, to_tree
+from derive.algebra.reductions import CONDITIONS
 from derive.algebra.rules import Step
 from derive.algebra.squares import in_plain_nodes
 from derive.algebra.substitution import fresh, primed, replace, replace_inside_out, substitute
@@ -318,6 +319,8 @@ def _let_formula(let: Let, speech: PresentationNames) -> Formula:
             apart = ex.And((substitute(condition, {k: other}), apart))
         body = ex.Reduce("prod", (other,), body, apart)
     elif let.kind != "sum":
+        if let.kind in CONDITIONS and isinstance(body, ex.Iverson):
+            body = body.condition
         body = ex.Reduce(let.kind, let.binders, body, condition)
     name, axes, (body,) = speech.equation(let.name, let.formals, in_plain_nodes(body))
     return Formula(name, axes, body)

@@ -286,16 +286,22 @@ class _Printer:
             if len(bottom) == 1:
                 below = self.inside(bottom[0], _POW)
             else:
-                below = style.times.join(self.text(factor, _POW) for factor in bottom)
+                below = style.times.join(self.factors(bottom))
                 below = below if style.encloses else style.fence(below)
             texts = [style.fraction(above, below)]
         elif pieces == 1 and not parts.prefixed:
             return (texts[0], _ATOM) if texts else self.factor(top[0])
         else:
             texts += [self.text(factor, _POW) for factor in top]
-        alone = len(parts.prefixed) == 1
-        texts += [self.text(factor, _MUL if alone else _ATOM) for factor in parts.prefixed]
+        texts += self.factors(parts.prefixed)
         return style.times.join(texts), _MUL
+
+    def factors(self, every: Sequence[ex.Expr]) -> list[str]:
+        """Print the factors of a product, Σ and Π last; several of these are in parentheses."""
+        prefixed = [factor for factor in every if _is_prefixed(factor)]
+        least = _MUL if len(prefixed) == 1 else _ATOM
+        texts = [self.text(factor, _POW) for factor in every if not _is_prefixed(factor)]
+        return texts + [self.text(factor, least) for factor in prefixed]
 
     def factor(self, e: ex.Expr) -> tuple[str, int]:
         """Print a single factor that is neither a number nor a product."""
@@ -347,12 +353,17 @@ class _ProductParts:
         return any(isinstance(p, ex.Access | ex.Index) for p in parts)
 
 
+def _is_prefixed(e: ex.Expr) -> bool:
+    """True of a Σ or Π, which reaches as far as the product does."""
+    return isinstance(e, ex.Reduce) and e.kind in _PREFIX
+
+
 def _split_product(e: ex.Expr) -> _ProductParts:
     parts = _ProductParts()
     for factor in _associative_operands(ex.Mul, (e,)):
         if isinstance(factor, ex.Num):
             parts.coefficient *= factor.value
-        elif isinstance(factor, ex.Reduce) and factor.kind in _PREFIX:
+        elif _is_prefixed(factor):
             parts.prefixed.append(factor)
         elif (
             isinstance(factor, ex.Pow)

@@ -13,7 +13,7 @@ import derive
 from derive.check import oracle
 from derive.check.derivatives import detaches
 from derive.check.samples import cases
-from derive.pipeline import tangent_program
+from derive.pipeline import program_of, tangent_program
 
 
 def along_each(op, f, tensors, parameters):
@@ -116,6 +116,14 @@ def test_what_no_output_depends_on_is_not_given():
     made = tangent_program(op, None)
     assert made.given == {"x": "d_x"}
     assert made.results == {"y": "d_y"}
+
+
+def test_a_statistic_that_is_held_has_neither_cotangent_nor_tangent():
+    op = derive.parse("op f(x[n], w[k]) -> y\nd = detach(mean[k](w[k]))\ny[n] = x[n]**2*d")
+    (d,) = program_of(op, None).statistics
+    assert d not in program_of(op, None).pulled
+    tensors = {"x": np.array([1.0, 2.0, 3.0]), "w": np.array([0.5, -0.25])}
+    along_each(op, loaded(op), tensors, {})
 
 
 def test_sizes_are_read_on_tangents():

@@ -8,7 +8,7 @@ import pytest
 from kit.each import each_operation
 
 import derive
-from derive import SpecError, parse
+from derive import SpecError, catalog, parse
 from derive.notation.operation import options
 from derive.notation.signs import letters_below
 
@@ -25,6 +25,7 @@ X = "op f(x[i,k]) -> y; "
         ("y[i] = 2·Σₖ x[i,k] − maxₖ(x[i,k])", "y[i] = 2*sum[k](x[i,k]) - max[k](x[i,k])"),
         ("y[i] = −Σₖ x[i,k]·x[i,k] + size(i)", "y[i] = -sum[k](x[i,k]*x[i,k]) + size(i)"),
         ("y = Σᵢₖ x[i,k]", "y = sum[i,k](x[i,k])"),
+        ("y = Σᵢ′ₖ′′ x[i′,k′′]", "y = sum[i_,k__](x[i_,k__])"),
         ("y = Σᵢ Σₖ x[i,k]³", "y = sum[i](sum[k](x[i,k]**3))"),
         ("y[i] = meanₖ(|x[i,k]|)", "y[i] = mean[k](abs(x[i,k]))"),
         (
@@ -108,8 +109,8 @@ def read_again(inputs, numbers, formulas):
     names = [str(f).partition("[")[0].partition(" = ")[0] for f in formulas]
     lines = [f"op again({', '.join(inputs)}{numbers}) -> {', '.join(names)}", *map(str, formulas)]
     again = derive.derivation(parse("\n".join(lines))).equations
-    # A second letter of an extent is marked by _ once it is read, and cannot be a subscript.
-    return [re.sub(r"(?<=\w)_(?!\w)", "′", str(e)) for e in again]
+    # Further letters of an extent are marked by _ once they are read, and cannot be a subscript.
+    return [re.sub(r"(?<=[^\W_])_+(?!\w)", lambda _: "′" * len(_[0]), str(e)) for e in again]
 
 
 def of_letters(numbers, read):
@@ -136,6 +137,12 @@ def test_equations_are_read_as_they_are_printed(op):
         assert without_subscripts(again) == without_subscripts(equations)
 
 
+def test_a_condition_that_the_engine_defines_is_read_as_it_is_printed():
+    (some,) = derive.derivation(catalog.find("cox_loss")).definitions
+    again = parse(f"op f(time[n]) -> some; {some}")
+    assert again == parse("op f(time[n]) -> some; some[n_] = any[m](time[n_] <= time[m])")
+
+
 @pytest.mark.filterwarnings("ignore:.* is not used in again")
 @each_operation(together=True)
 def test_gradients_are_read_as_they_are_printed(op):
@@ -150,6 +157,9 @@ def test_gradients_are_read_as_they_are_printed(op):
         given, result = {*inputs}, derive.derivation(op, option)
         for f in (*result.equations, *result.adjoints, *result.gradients.values()):
             inputs.setdefault(f.name, str(f).partition(" = ")[0])
+        for f in result.definitions:
+            name, _, body = str(f).partition(" = ")
+            inputs.setdefault(f.name, name + ": bool" * body.startswith(("any", "all")))
         for output, cotangent in result.cotangents:
             inputs[cotangent] = inputs[output].replace(output, cotangent, 1)
         numbers = re.sub(r"(; |, )keepdim=keep\([^()]*\)", "", numbers)

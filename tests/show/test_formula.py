@@ -106,6 +106,7 @@ UNICODE = [
     (total(k, body=-at("a", k)), "Σₖ (−a[k])"),
     (total(k, body=at("a", k)) * total(l, body=at("b", l)), "(Σₖ a[k])·(Σₗ b[l])"),
     (total(k, body=at("a", k)) * x / 2, "x/2·Σₖ a[k]"),
+    (x / (d * total(k, body=at("a", k))), "x/(d·Σₖ a[k])"),
     (total(k, body=at("a", k)) ** 2, "(Σₖ a[k])²"),
     (x * ex.Reduce("prod", (k,), at("a", k) + b), "x·Πₖ (a[k] + b)"),
     (ex.Reduce("max", (k,), at("x", k) + 1) * 2, "2·maxₖ(x[k] + 1)"),

@@ -7,12 +7,12 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_500,
+    "derive": 85_800,
     "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
-    "derive/catalog": 1_400,
+    "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
     "derive/cost": 500,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_000,
     "templates": 1_700,
-    "tests": 67_000,
+    "tests": 67_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -11,12 +11,8 @@ from kit.cases.case import Case, generated
 from kit.each import some_now, try_all
 
 NAMES = sorted({case.name for case in CASES})
-ROUGH = {
-    # The exact gradient is 0 where the cotangent is alike everywhere.
-    *("softmax", "softmin", "segment_softmax"),
-    # A sign of differences, of which rounding makes others.
-    *("cdist_manhattan", "laplacian_kernel"),
-}
+ROUGH = {"softmax", "softmin", "segment_softmax"}
+"""The exact gradient is 0 where the cotangent is alike everywhere."""
 
 
 def of(name: str) -> list[Case]:
@@ -55,7 +51,10 @@ KINDS = {
     "kinds", some_now([["mixed", "autocast"], ["bfloat16", "float16"]], 1), ids="-".join
 )
 def test_half_precision_mixed_dtypes_and_autocast(name, kinds):
-    """Values and gradients are those of float64, as near as half precision is."""
+    """Values and gradients are those of float64 at the same numbers, as near as half precision is.
+
+    The numbers are those that half precision has: a condition may hold at these and not at others.
+    """
     rows = [(kind, case.label, case) for kind in kinds for case in of(name)[:2]]
     try_all(rows, lambda kind, label, case: assert_near(case, kind))
 
@@ -64,7 +63,8 @@ def assert_near(case: Case, kind: str) -> None:
     tensors = in_dtypes(case, KINDS[kind])
     y, grads, leaves = called(case, tensors, kind == "autocast")
     assert all(g is None or g.dtype == x.dtype for g, x in zip(grads, leaves, strict=True))
-    exact, wanted, _ = called(case, case.tensors())
+    same = [x if x is None or not x.is_floating_point() else x.detach().double() for x in tensors]
+    exact, wanted, _ = called(case, same)
     for found, right in zip((y, *grads), (exact, *wanted), strict=True):
         if right is None or case.name in ROUGH or not right.is_floating_point():
             continue

@@ -25,13 +25,14 @@ from kit.cases import (
     pointwise_losses,
     recurrent,
     reductions,
+    trained,
 )
 from kit.cases.case import Case
 
 FAMILIES = (
     *(networks, elementwise, activations, matrix, reductions, losses, pointwise_losses),
     *(margin_losses, indexing, normalizations, recurrent),
-    *(attention, distances, convolution),
+    *(attention, distances, convolution, trained),
 )
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
@@ -69,6 +70,8 @@ CASES: tuple[Case, ...] = (
     *distances.distances(),
     *convolution.convolutions(),
     *convolution.pools(),
+    *trained.trained(),
+    *trained.of_each_reduction(),
 )
 
 
