@@ -347,6 +347,11 @@ def _plain_source(op: Operation) -> str:
                 for option, _ in options(named)
             ]
             finish, derivations = {}, [formulas_of(op, option) for option, _ in options(op)]
+        names_of = Names(shown_names(derivations), {*OWN, op.name, named.name})
+        parts = [replace(part, program=names_of.in_program(part.program)) for part in parts]
+        fixed = [*parts[0].program.inputs, *parts[0].program.outputs]
+        numbers = parts[0].program.parameters
+        finish = {o: names_of.in_lines(lines, fixed, numbers) for o, lines in finish.items()}
         text = emit_plain(code, PlainModule(tuple(parts), finish), derivations)
         text = runtime.standalone(text, runtime.plain_runtime())
         return check_code(op.name, with_own_meanings(text, op.name))

@@ -154,11 +154,6 @@ def document_joint(
     return Doc(tuple(module), tuple(function))
 
 
-def commented(op: Operation) -> list[str]:
-    """Return the comment above the operation as a paragraph that follows a title."""
-    return ["", *_words(op.comment)] if op.comment else []
-
-
 def _paragraphs(*paragraphs: Iterable[str]) -> list[str]:
     """Return paragraphs of sentences, wrapped, with an empty line between two."""
     lines = [line for sentences in paragraphs for line in ("", *_words(" ".join(sentences)))]

@@ -14,7 +14,7 @@ from derive.lowering.groups import group_shapes
 from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
-from derive.module.docstrings import OMITTED, commented, title
+from derive.module.docstrings import OMITTED, title
 from derive.module.function_codegen import arguments, camel_case, return_statement
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
@@ -131,7 +131,7 @@ def _result(module: PlainModule) -> str:
 def _document(op: Operation, module: PlainModule, formulas: Sequence[Formulas]) -> list[str]:
     """Return the lines of the module's docstring."""
     equations = list(dict.fromkeys(f"    {f}" for d in formulas for f in d.equations))
-    lines = [title(op.name), *commented(op), "", *equations]
+    lines = [title(op.name), "", *equations]
     for part, d in zip(module.parts, formulas, strict=True):
         lines += ["", _heading(op, part, d), "", *(f"    {f}" for f in d.shown)]
     return [*lines, "", OMITTED]

@@ -52,8 +52,8 @@ def _public(code: Code) -> Code | None:
     """Return what takes the place of a node, its parts unchanged; None for all others."""
     zero = literal(0)
     match code:
-        case FunctionCall("rt.where", args):
-            return FunctionCall("torch.where", args)
+        case FunctionCall("rt.where" | "rt.stack" as name, args):
+            return FunctionCall(name.replace("rt.", "torch."), args)
         case FunctionCall("torch.ops.aten.threshold_backward", (g, x, bound)):
             return FunctionCall("torch.where", (Binary(">", x, bound), g, zero))
         case FunctionCall("torch.ops.aten.hardtanh_backward", (g, x, least, most)):
