@@ -9,13 +9,16 @@
     h1[n] = boxes1[n,3] − boxes1[n,1]
     w2[n] = boxes2[n,2] − boxes2[n,0]
     h2[n] = boxes2[n,3] − boxes2[n,1]
-    iou[n] = common[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps)
+    union[n] = w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps
+    iou[n] = common[n]/union[n]
     width[n] = maximum(boxes1[n,2], boxes2[n,2]) − minimum(boxes1[n,0], boxes2[n,0])
     height[n] = maximum(boxes1[n,3], boxes2[n,3]) − minimum(boxes1[n,1], boxes2[n,1])
+    diagonal[n] = width[n]² + height[n]² + eps
     across[n] = (boxes1[n,0] + boxes1[n,2] − boxes2[n,0] − boxes2[n,2])/2
     along[n] = (boxes1[n,1] + boxes1[n,3] − boxes2[n,1] − boxes2[n,3])/2
-    apart[n] = (across[n]² + along[n]²)/(width[n]² + height[n]² + eps)
-    shape[n] = 4·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))²/π²
+    apart[n] = (across[n]² + along[n]²)/diagonal[n]
+    angle[n] = atan(w2[n]/h2[n]) − atan(w1[n]/h1[n])
+    shape[n] = 4·angle[n]²/π²
     alpha[n] = detach(shape[n]/(shape[n] − iou[n] + 1 + eps))
     loss[n] = apart[n] + alpha[n]·shape[n] − iou[n] + 1
     average = meanₙ(loss[n])
@@ -23,15 +26,16 @@
 
 Gradients, where G is the cotangent of loss:
 
-    grad_along[n] = 2·G[n]·along[n]/(width[n]² + height[n]² + eps)
-    grad_across[n] = 2·G[n]·across[n]/(width[n]² + height[n]² + eps)
-    grad_height[n] = −2·G[n]·height[n]·apart[n]/(width[n]² + height[n]² + eps)
-    grad_width[n] = −2·G[n]·width[n]·apart[n]/(width[n]² + height[n]² + eps)
-    grad_h2[n] = G[n]·w2[n]·(iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) − 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·(w2[n]² + h2[n]²)))
-    grad_w2[n] = G[n]·(h2[n]·iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) + 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·h2[n]·(1 + w2[n]²/h2[n]²)))
-    grad_h1[n] = G[n]·w1[n]·(iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) + 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·(w1[n]² + h1[n]²)))
-    grad_w1[n] = G[n]·(h1[n]·iou[n]/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps) − 8·alpha[n]·(atan(w2[n]/h2[n]) − atan(w1[n]/h1[n]))/(π²·h1[n]·(1 + w1[n]²/h1[n]²)))
-    grad_common[n] = −G[n]·(1 + iou[n])/(w1[n]·h1[n] + w2[n]·h2[n] − common[n] + eps)
+    grad_angle[n] = 8·G[n]·angle[n]·alpha[n]/π²
+    grad_along[n] = 2·G[n]·along[n]/diagonal[n]
+    grad_across[n] = 2·G[n]·across[n]/diagonal[n]
+    grad_height[n] = −2·G[n]·height[n]·apart[n]/diagonal[n]
+    grad_width[n] = −2·G[n]·width[n]·apart[n]/diagonal[n]
+    grad_h2[n] = w2[n]·(G[n]·iou[n]/union[n] − grad_angle[n]/(w2[n]² + h2[n]²))
+    grad_w2[n] = grad_angle[n]/(h2[n]·(1 + w2[n]²/h2[n]²)) + G[n]·h2[n]·iou[n]/union[n]
+    grad_h1[n] = w1[n]·(grad_angle[n]/(w1[n]² + h1[n]²) + G[n]·iou[n]/union[n])
+    grad_w1[n] = G[n]·h1[n]·iou[n]/union[n] − grad_angle[n]/(h1[n]·(1 + w1[n]²/h1[n]²))
+    grad_common[n] = −G[n]·(1 + iou[n])/union[n]
     grad_bottom[n] = [bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
     grad_right[n] = [right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
     grad_top[n] = −[bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
@@ -78,20 +82,21 @@ def _ciou_loss_forward(boxes1, boxes2, eps, reduction):
     height = torch.maximum(boxes1.select(1, 3), boxes2.select(1, 3)) - torch.minimum(
         boxes1.select(1, 1), boxes2.select(1, 1)
     )
-    apart = (across.square() + along.square()) / (
-        width.square() + height.square() + eps
-    )
+    diagonal = width.square() + height.square() + eps  # diagonal[n]
+    apart = (across.square() + along.square()) / diagonal  # apart[n]
     w2 = boxes2.select(1, 2) - boxes2.select(1, 0)  # w2[n]
     h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
     w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]
     h1 = boxes1.select(1, 3) - boxes1.select(1, 1)  # h1[n]
-    shape = 4 / math.pi**2 * ((w2 / h2).atan() - (w1 / h1).atan()).square()  # shape[n]
+    angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
+    shape = 4 / math.pi**2 * angle.square()  # shape[n]
     right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
     left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
     bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
     top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
     common = (right - left).relu() * (bottom - top).relu()  # common[n]
-    iou = common / (w1 * h1 + w2 * h2 - common + eps)  # iou[n]
+    union = w1 * h1 + w2 * h2 - common + eps  # union[n]
+    iou = common / union  # iou[n]
     alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
     loss = apart + shape * alpha - iou + 1
     return _ciou_loss_reduced(loss, reduction).to(dtype)
@@ -127,9 +132,9 @@ class _CiouLoss(Function):
         bottom_minus_top = bottom - top
         relu_difference_with_bottom = bottom_minus_top.relu()
         common = relu_difference * relu_difference_with_bottom  # common[n]
-        w1_difference_plus_eps = w1 * h1 + w2 * h2 - common + eps
-        iou = common / w1_difference_plus_eps  # iou[n]
-        grad_common = -G * (1 + iou) / w1_difference_plus_eps  # grad_common[n]
+        union = w1 * h1 + w2 * h2 - common + eps  # union[n]
+        iou = common / union  # iou[n]
+        grad_common = -G * (1 + iou) / union  # grad_common[n]
         minus_grad_common = -grad_common
         grad_left = torch.ops.aten.threshold_backward(
             minus_grad_common * relu_difference_with_bottom, right_minus_left, 0
@@ -150,22 +155,22 @@ class _CiouLoss(Function):
         height = torch.maximum(
             boxes1.select(1, 3), boxes2.select(1, 3)
         ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
-        width_squared_sum = width.square() + height.square() + eps
-        apart = (across.square() + along.square()) / width_squared_sum  # apart[n]
+        diagonal = width.square() + height.square() + eps  # diagonal[n]
+        apart = (across.square() + along.square()) / diagonal  # apart[n]
         minus_two_G = -2 * G
-        grad_width = minus_two_G * width * apart / width_squared_sum  # grad_width[n]
+        grad_width = minus_two_G * width * apart / diagonal  # grad_width[n]
         twice_G = 2 * G
-        grad_across = twice_G * across / width_squared_sum  # grad_across[n]
-        w2_difference = (w2 / h2).atan() - (w1 / h1).atan()
-        shape = 4 / math.pi**2 * w2_difference.square()  # shape[n]
+        grad_across = twice_G * across / diagonal  # grad_across[n]
+        angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
+        shape = 4 / math.pi**2 * angle.square()  # shape[n]
         alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
-        alpha_w2_difference = 8 * alpha * w2_difference
+        grad_angle = 8 / math.pi**2 * G * angle * alpha  # grad_angle[n]
         grad_top = torch.ops.aten.threshold_backward(
             minus_grad_common * relu_difference, bottom_minus_top, 0
         )
-        grad_height = minus_two_G * height * apart / width_squared_sum  # grad_height[n]
-        grad_along = twice_G * along / width_squared_sum  # grad_along[n]
-        iou_quotient = iou / w1_difference_plus_eps
+        grad_height = minus_two_G * height * apart / diagonal  # grad_height[n]
+        grad_along = twice_G * along / diagonal  # grad_along[n]
+        G_iou_over_union = G * iou / union
         grad_right = torch.ops.aten.threshold_backward(
             grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
@@ -205,15 +210,10 @@ class _CiouLoss(Function):
         if ctx.needs_input_grad[0]:
             w1_squared = w1.square()
             h1_squared = h1.square()
-            grad_w1 = G * (
-                h1 * iou / w1_difference_plus_eps
-                - alpha_w2_difference
-                / (math.pi**2 * h1 * (1 + w1_squared / h1_squared))
+            grad_w1 = G * h1 * iou / union - grad_angle / (
+                h1 * (1 + w1_squared / h1_squared)
             )
-            pi_squared_w1_squared = math.pi**2 * (w1_squared + h1_squared)
-            grad_h1 = (
-                G * w1 * (iou_quotient + alpha_w2_difference / pi_squared_w1_squared)
-            )
+            grad_h1 = w1 * (grad_angle / (w1_squared + h1_squared) + G_iou_over_union)
             masked_grad_bottom2 = rt.where(boxes1_below3, grad_bottom, 0)
             masked_grad_height = rt.where(boxes2_below3, grad_height, 0)
             masked_grad_right = rt.where(boxes1_below2, grad_right, 0)
@@ -265,15 +265,10 @@ class _CiouLoss(Function):
         if ctx.needs_input_grad[1]:
             w2_squared = w2.square()
             h2_squared = h2.square()
-            grad_w2 = G * (
-                h2 * iou / w1_difference_plus_eps
-                + alpha_w2_difference
-                / (math.pi**2 * h2 * (1 + w2_squared / h2_squared))
+            grad_w2 = (
+                grad_angle / (h2 * (1 + w2_squared / h2_squared)) + G * h2 * iou / union
             )
-            pi_squared_w2_squared = math.pi**2 * (w2_squared + h2_squared)
-            grad_h2 = (
-                G * w2 * (iou_quotient - alpha_w2_difference / pi_squared_w2_squared)
-            )
+            grad_h2 = w2 * (G_iou_over_union - grad_angle / (w2_squared + h2_squared))
             grad_left_sum2 = masked_half_grad_left + rt.where(
                 boxes1_below, grad_left, 0
             )
