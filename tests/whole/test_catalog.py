@@ -134,6 +134,31 @@ FORMULAS = {
         " + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])"
         "/count",
     },
+    "lora_linear": {
+        "low": "alpha/size(r)·Σⱼ G[*b,j]·lora_B[j,r]",
+        "input": "Σⱼ G[*b,j]·weight[j,k] + Σᵣ grad_low[*b,r]·lora_A[r,k]",
+        "weight": "Σ[*b] G[*b,j]·input[*b,k]",
+        "lora_A": "Σ[*b] grad_low[*b,r]·input[*b,k]",
+        "lora_B": "alpha/size(r)·Σ[*b] G[*b,j]·low[*b,r]",
+        "bias": "Σ[*b] G[*b,j]",
+    },
+    "lsq_quantize": {
+        "input": "[qmin ≤ input[*p]/s ≤ qmax]·G[*p]",
+        "step": "gradient_scale·(Σ[*p] G[*p]·round(v[*p])"
+        " − 1/s·Σ[*p] [qmin ≤ input[*p]/s ≤ qmax]·G[*p]·input[*p])",
+    },
+    "barlow_twins_loss": {
+        "c": "2·G·(weight·[i ≠ j]·c[i,j] + δ[i,j]·(c[i,i] − 1))",
+        "first": "(Σᵢ′ grad_c[i,i′]·y[n,i′] − x[n,i]·Σᵢ′ grad_c[i,i′]·c[i,i′])"
+        "/(size(n)·√(eps + 1/size(n)·Σₙ′ a[n′,i]²))",
+        "second": "(Σᵢ′ grad_c[i′,i]·x[n,i′] − y[n,i]·Σᵢ′ grad_c[i′,i]·c[i′,i])"
+        "/(size(n)·√(eps + 1/size(n)·Σₙ′ b[n′,i]²))",
+    },
+    "gaussian_crps": {
+        "loc": "−G·erf(z[*p]/√2)/size(p)",
+        "scale": "G·(√2·exp(−z[*p]²/2) − 1)/(√π·size(p))",
+        "target": "G·erf(z[*p]/√2)/size(p)",
+    },
     "softmax_regression": {
         "logits": "G_cost·(exp(F[n,c]) − δ[c,targets[n]])/size(n) + G_logits[n,c]",
         "features": "Σ[c] grad_logits[n,c]·weight[c,d]",
