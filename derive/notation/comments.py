@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 
-_COMMENTED = re.compile(
-    r"""((?:^[ \t]*\#[^\n]*\n)+) [ \t]* (?:op\s+ | [^\n#]*\bOperation\(\s*["']) (\w+)""",
-    re.MULTILINE | re.VERBOSE,
-)
+_HEAD = re.compile(r"""[ \t]*+(?:op\s+|[^\n#]*\bOperation\(\s*["'])(\w+)""")
+"""The beginning of an operation, with its name."""
 
 
 def comments(text: str) -> dict[str, str]:
@@ -18,12 +16,19 @@ def comments(text: str) -> dict[str, str]:
     >>> comments("# Doubles x.\\n# It is linear.\\nop double(x[n]) -> y; y[n] = 2*x[n]")
     {'double': 'Doubles x. It is linear.'}
     """
-    found = {}
-    for comment, name in _COMMENTED.findall(text):
-        lines = (line.strip().lstrip("#") for line in comment.split("\n"))
-        words = " ".join("".join(filter(str.isprintable, " ".join(lines))).split())
-        if " " in words:
-            found[name] = words
+    found: dict[str, str] = {}
+    above: list[str] = []
+    start = 0
+    for line in text.split("\n"):
+        if line.lstrip(" \t").startswith("#"):
+            above.append(line.strip().lstrip("#"))
+        elif above:
+            head = _HEAD.match(text, start)
+            words = " ".join("".join(filter(str.isprintable, " ".join(above))).split())
+            if head and " " in words:
+                found[head[1]] = words
+            above = []
+        start += len(line) + 1
     return found
 
 

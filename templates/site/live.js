@@ -64,14 +64,13 @@
       if (data.ready) { ready = true; at("progress").hidden = true; say("Ready."); next(); return; }
       busy = false;
       clearTimeout(patience);
-      if (data.broken) { show({ ok: false, message: "the engine broke on this text" }); again("The engine starts again."); return; }
-      const found = JSON.parse(data.answer);
+      const found = data.broken ? { ok: false, message: "the engine broke on this text" } : JSON.parse(data.answer);
       if (waiting === null) {
         if (doing.rest) complete(found);
         else if (doing.attempt === undefined) show(found, data.seconds);
         else if (tried === null) judged(found);
       }
-      next();
+      if (data.broken) again("The engine starts again."); else next();
     };
     worker.onerror = (event) => { say(`The engine stopped: ${event.message}`); at("progress").hidden = true; };
   }
@@ -222,7 +221,7 @@
 
   function copied(kind) {
     if (kind === "plain" || kind === "production") return shown[kind].text;
-    if (kind === "markdown") return `\`\`\`derive\n${spec.value.trim()}\n\`\`\`\n\n${shown.markdown}\n`;
+    if (kind === "markdown") return `\`\`\`derive\n${shown.asked.text.trim()}\n\`\`\`\n\n${shown.markdown}\n`;
     return shown[kind];
   }
 

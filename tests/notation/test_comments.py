@@ -51,3 +51,10 @@ def test_operations_that_differ_in_the_comment_are_equal():
     assert op == other
     assert "Copies x." in derive.source(op)
     assert "Copies x." not in derive.source(other)
+
+
+def test_a_long_comment_takes_no_longer_a_line():
+    """Every line is read once: nothing is tried again from the next one."""
+    some, many = ("# a b\n" * n + "x\n" + "# It is the same.\n op f(" for n in (1, 80_000))
+    assert comments(some) == comments(many) == {"f": "It is the same."}
+    assert comments("# a b\n" + " " * 400_000 + "x") == {}
