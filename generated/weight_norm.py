@@ -85,7 +85,6 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
     if (
         not rt.floating(v, g)
-        or v.dim() < 1
         or not -v.dim() <= dim < v.dim()
         or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
     ):

@@ -91,7 +91,7 @@ def kind_checks(op: Operation) -> list[ArgumentCheck]:
     first, *others = in_turn(op)
     floats = [t for t in others if t.kind == "float"]
     result = [ArgumentCheck(test) for test in _kind_tests(first)]
-    if first.kind == "float" and floats:
+    if first.kind == "float":
         required = [t.name for t in floats if t.default is None]
         optional = [t.name for t in floats if t.default is not None]
         if len(required) < 2 and optional:
