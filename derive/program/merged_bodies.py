@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from derive.program.buffer_reuse import in_place_operation, where_allowed
 from derive.program.cse import Line, numbered
@@ -139,8 +140,29 @@ def _alike(code: Code, other: Code) -> bool:
     return len(code.parts()) == len(other.parts()) and _shell(code) is _shell(other)
 
 
+@lru_cache(maxsize=2**14)
 def _shell(code: Code) -> Code:
     return _with_parts(code, [_HOLE] * len(code.parts()))
+
+
+class _Forms:
+    """Numbers of codes: equal if names, operations in place and the order of x + y may differ."""
+
+    def __init__(self) -> None:
+        self._of: dict[Code, int] = {}
+        self._numbers: dict[tuple[Code | int, ...], int] = {}
+
+    def of(self, code: Code) -> int:
+        """Return the number of a code."""
+        if code not in self._of:
+            plain = in_place_operation(code) or code
+            whole: Code = _HOLE if isinstance(plain, Name) else plain
+            parts = [self.of(part) for part in whole.parts()]
+            if isinstance(plain, Binary) and plain.op in "+*":
+                parts.sort()
+            content = (_shell(whole) if parts else whole, *parts)
+            self._of[code] = self._numbers.setdefault(content, len(self._numbers))
+        return self._of[code]
 
 
 # -------------------------------------------------------------------- names
@@ -171,6 +193,14 @@ class _Renaming:
         self.free_later = {name: kept for name, kept in local.items() if name not in fixed}
         self.known = set[str]()
         """The partners."""
+        self.forms = _Forms()
+        self.of_form: dict[tuple[int, Needs], list[Line]] = {}
+        """The lines of the other body by the forms of their codes."""
+        self.named: dict[tuple[str, Needs], list[Line]] = {}
+        """These lines by their names, the last one first."""
+        for line, needs in self.later:
+            self.of_form.setdefault((self.forms.of(line.code), needs), []).append(line)
+            self.named.setdefault((line.name, needs), []).insert(0, line)
         for name in [n for n, kept in self.free.items() if kept and self.free_later.get(n)]:
             self._pair({name: name})
         self._find()
@@ -190,15 +220,17 @@ class _Renaming:
         return any(
             self._pair(self._unified(line.code, other.code, self._may_pair) or {})
             for line, needs in reversed(self.first)
-            for other, own in reversed(self.later)
-            if needs == own and self._same(line.name, other.name)
+            for other in self.named.get((self.partner.get(line.name, line.name), needs), ())
+            if self._same(line.name, other.name)
         )
 
     def _by_code(self, guess: Guess) -> bool:
         """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
         for line, needs in self.first:
-            for other, own in self.later:
-                if needs != own or not self._may_pair(line.name, other.name):
+            if line.name in self.partner or line.name not in self.free:
+                continue
+            for other in self.of_form.get((self.forms.of(line.code), needs), ()):
+                if not self._may_pair(line.name, other.name):
                     continue
                 new = self._unified(line.code, other.code, guess)
                 if new is not None and line.name not in new and other.name not in new.values():
