@@ -198,16 +198,26 @@ class _Planner:
 
         Both share the saved tensors: an output that only one of them would save is recomputed.
         """
+        first, offered = self._without_doubled_maps()
+        plain = self._beside(first, offered)
+        if first.statistics and _count_operations(plain) <= _count_operations(first):
+            # Reading the statistics may spare nothing.
+            with suppress(NeedsFlatGroups):
+                bare = self._first_order(Offer())
+                if _count_operations(bare) <= _count_operations(first):
+                    first, plain = bare, self._beside(bare, offered)
+        if first.backward == plain.backward:
+            return plain, plain, plain
+        forked = first.statistics or _has_kernels(first)
+        return first, plain, with_first_order(plain, first) if forked else plain
+
+    def _beside(self, first: Program, offered: Offer) -> Program:
+        """Return the backward of any order beside this first-order backward."""
         display_name, outputs = self.given.lets.display_name, self.outputs
         alike = self.every is self.given
-        first, offered = self._without_doubled_maps()
-        if first.statistics:
-            with suppress(NeedsFlatGroups):
-                first = min(self._first_order(Offer()), first, key=_count_operations)
-        kernels = any(r.pattern in KERNELS for r in first.recognised)
+        kernels = _has_kernels(first)
         if not kernels and not first.statistics:
-            plain = first if alike and not offered.values else self._plain(outputs)
-            return first, plain, plain
+            return first if alike and not offered.values else self._plain(outputs)
         saved = {s.name for s in first.saved}
         kept = [name for name in outputs if display_name(name) in saved]
         # An integer position has no derivative, so both bodies may read it.
@@ -219,9 +229,7 @@ class _Planner:
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
             others = [plain, self._plain(kept, places, first.statistics, kernels)]
             plain = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
-        if first.backward == plain.backward:
-            return plain, plain, plain
-        return first, plain, with_first_order(plain, first)
+        return plain
 
     def _without_doubled_maps(self) -> tuple[Program, Offer]:
         """Return the first-order backward, and an offer with no map whose source it saves."""
@@ -297,6 +305,10 @@ def _with_backward_of(program: Program, other: Program) -> Program:
         rearranges=program.rearranges,
         log={**program.log, **other.log},
     )
+
+
+def _has_kernels(made: Program) -> bool:
+    return any(r.pattern in KERNELS for r in made.recognised)
 
 
 def _count_operations(made: Program) -> int:
