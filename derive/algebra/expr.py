@@ -473,4 +473,6 @@ def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
 
 def is_number(e: Expr) -> bool:
     """True if e has only sizes, parameters and constants."""
-    return not any(isinstance(inner, Access | Index) for inner in walk(e))
+    if tensors(e) or free_indices(e):
+        return False
+    return not any(isinstance(inner, Index) for inner in walk(e))
