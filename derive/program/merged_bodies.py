@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from derive.program.buffer_reuse import in_place_operation, where_allowed
 from derive.program.cse import Line, numbered
@@ -139,7 +140,9 @@ def _alike(code: Code, other: Code) -> bool:
     return len(code.parts()) == len(other.parts()) and _shell(code) is _shell(other)
 
 
+@lru_cache(maxsize=2**12)
 def _shell(code: Code) -> Code:
+    """Return the code with all of its parts left out."""
     return _with_parts(code, [_HOLE] * len(code.parts()))
 
 
