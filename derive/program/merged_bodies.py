@@ -142,6 +142,7 @@ def _alike(code: Code, other: Code) -> bool:
 
 @lru_cache(maxsize=2**14)
 def _shell(code: Code) -> Code:
+    """Return the code with all of its parts left out."""
     return _with_parts(code, [_HOLE] * len(code.parts()))
 
 
