@@ -256,8 +256,11 @@ def source(
         found = _variants(code.operation, names, least)
         first = found[0]
         split = common_output(op) if first.outside or first.reductions else None
-        shown = split.common if split else op
-        derivations = [formulas_of(shown, option) for option, _ in options(shown)]
+        # An option that the others reduce has the formulas of the common equation.
+        reduced = first.reductions.option if first.reductions else None
+        shown = split.common if split and not reduced else op
+        among = [reduced] if reduced else [option for option, _ in options(shown)]
+        derivations = [formulas_of(shown, option) for option in among]
         taken = {*OWN, op.name, code.operation.name}
         others = _others(split) if split else []
         shown_as = shown_names(derivations) | {f.name for f in others}
@@ -265,7 +268,10 @@ def source(
         variants = [_named_variant(v, names_of) for v in found]
         moved = []
         if variants[0].tangent is not None:
-            moved = [tangents(shown, option) for option, _ in options(shown)]
+            moved = [tangents(shown, option) for option in among]
+        if reduced:
+            derivations = [replace(d, option=None) for d in derivations]
+            moved = [replace(t, option=None) for t in moved]
         kernels = kernels_of(v.program for v in variants)
         doc = document(op, derivations, moved, kernels, None, least, others, first.reductions)
         return _finished(op, emit(code, variants, tests, doc), standalone)

@@ -261,18 +261,13 @@ class _SsimLoss(Function):
                 0,
                 (first.shape[0], first.shape[1]),
             )
-            if first_order:
-                grad_first = (
-                    split_count.to(wide)
-                    .addcmul_(split_count_with_first.to(wide), first)
-                    .addcmul_(wide_count, second)
-                )
-            else:
-                grad_first = (
-                    split_count.to(wide)
-                    + split_count_with_first.to(wide) * first
-                    + wide_count * second
-                )
+            grad_first = reuse.addcmul(
+                reuse.addcmul(
+                    split_count.to(wide), split_count_with_first.to(wide), first
+                ),
+                wide_count,
+                second,
+            )
         if ctx.needs_input_grad[1]:
             conv_single_channel_input4 = rt.conv_single_channel_input(
                 (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_k
@@ -290,14 +285,13 @@ class _SsimLoss(Function):
                 0,
                 (first.shape[0], first.shape[1]),
             )
-        if first_order:
-            if ctx.needs_input_grad[1]:
-                grad_second = (
-                    split_count2.to(wide)
-                    .addcmul_(split_count3.to(wide), second)
-                    .addcmul_(wide_count, first)
-                )
-            if ctx.needs_input_grad[2]:
+            grad_second = reuse.addcmul(
+                reuse.addcmul(split_count2.to(wide), split_count3.to(wide), second),
+                wide_count,
+                first,
+            )
+        if ctx.needs_input_grad[2]:
+            if first_order:
                 conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
                     rt.flatten(second, 0, 1).unsqueeze(1).to(low),
                     (1, 1, window.shape[0], window.shape[1]),
@@ -315,14 +309,7 @@ class _SsimLoss(Function):
                     (1, 1, window.shape[0], window.shape[1]),
                     low_grad_t,
                 )
-        else:
-            if ctx.needs_input_grad[1]:
-                grad_second = (
-                    split_count2.to(wide)
-                    + split_count3.to(wide) * second
-                    + wide_count * first
-                )
-            if ctx.needs_input_grad[2]:
+            else:
                 conv2d_weight = torch.nn.grad.conv2d_weight(
                     low_first, (1, 1, window.shape[0], window.shape[1]), low_grad_m
                 )
@@ -338,7 +325,6 @@ class _SsimLoss(Function):
                 conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
                     second_squared, (1, 1, window.shape[0], window.shape[1]), low_grad_t
                 )
-        if ctx.needs_input_grad[2]:
             spread_second_squared = conv2d_weight_with_low_grad_t.squeeze(1).squeeze(0)
             if first_order:
                 conv2d_weight = torch.nn.grad.conv2d_weight(

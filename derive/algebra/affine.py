@@ -35,7 +35,7 @@ class Polynomial:
     def __add__(self, other: Polynomial) -> Polynomial:
         terms = dict(self.terms)
         for key, value in other.terms.items():
-            terms[key] = terms.get(key, Fraction(0)) + value
+            terms[key] = terms[key] + value if key in terms else value
         return Polynomial({k: v for k, v in terms.items() if v})
 
     def __neg__(self) -> Polynomial:
@@ -48,7 +48,7 @@ class Polynomial:
         result = Polynomial({})
         for a, x in self.terms.items():
             for b, y in other.terms.items():
-                key = tuple(sorted((*a, *b), key=ex.sort_key))
+                key = tuple(sorted((*a, *b), key=ex.sort_key)) if a and b else a or b
                 result = result + Polynomial({key: x * y})
         return result
 

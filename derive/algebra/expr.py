@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import lru_cache
 from itertools import islice
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 from weakref import ref
@@ -467,10 +468,17 @@ def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
     """Every access inside e once, nested ones included."""
     if not tensors(e):
         return iter(())
-    found = (a for a in walk(e) if isinstance(a, Access))
-    return (a for a in found if tensor in (None, a.tensor))
+    found = _accesses(e)
+    return iter(found) if tensor is None else (a for a in found if a.tensor == tensor)
+
+
+@lru_cache(maxsize=2**12)
+def _accesses(e: Expr) -> tuple[Access, ...]:
+    return tuple(inner for inner in walk(e) if isinstance(inner, Access))
 
 
 def is_number(e: Expr) -> bool:
     """True if e has only sizes, parameters and constants."""
-    return not any(isinstance(inner, Access | Index) for inner in walk(e))
+    if tensors(e) or free_indices(e):
+        return False
+    return not any(isinstance(inner, Index) for inner in walk(e))

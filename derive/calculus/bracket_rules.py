@@ -35,7 +35,7 @@ def zero_rule(lets: Lets) -> Rule:
     values = ValueFacts(lets.get)
 
     def apply(t: Term) -> Poly | None:
-        if any(isinstance(e, ex.Access) and lets.get(e.tensor) for e in ex.walk(t)):
+        if any(map(lets.get, ex.tensors(t))):
             return None
         gone = [f for f in t.factors if _is_needless(f, t)]
         rest = [f for f in t.factors if f not in gone]

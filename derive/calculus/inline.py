@@ -301,7 +301,8 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
 
 def _is_extreme(p: Poly) -> bool:
     """True if a coefficient of p is close to the range limits of floats."""
-    return any(not 1 / _FAR < abs(t.coef) < _FAR for t in p.terms)
+    sizes = ((abs(t.coef.numerator), t.coef.denominator) for t in p.terms)
+    return any(not (below < _FAR * above and above < _FAR * below) for above, below in sizes)
 
 
 def _formula_size(p: Poly) -> int:

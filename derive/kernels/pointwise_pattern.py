@@ -237,17 +237,19 @@ def kinds_of(e: ex.Expr) -> frozenset[object]:
 
     ("sum", n) and ("free", n) are the extents of summed indices and of those that e depends on.
     """
-    return frozenset((*_node_kinds(e), *(("free", i.extent) for i in ex.free_indices(e))))
+    return _node_kinds(e).union(("free", i.extent) for i in ex.free_indices(e))
 
 
-def _node_kinds(e: ex.Expr) -> Iterator[object]:
-    for part in ex.walk(e):
-        match part:
-            case ex.Call(name) | ex.Rel(name):
-                yield name
-            case ex.Pow(base, exponent) if not isinstance(base, ex.Param):
-                yield exponent
-            case ex.Iverson() | ex.Where() | ex.Guard():
-                yield type(part).__name__
-            case Term(_, binders):
-                yield from (("sum", i.extent) for i in binders if not i.group)
+@lru_cache(maxsize=2**13)
+def _node_kinds(e: ex.Expr) -> frozenset[object]:
+    own: tuple[object, ...] = ()
+    match e:
+        case ex.Call(name) | ex.Rel(name):
+            own = (name,)
+        case ex.Pow(base, exponent) if not isinstance(base, ex.Param):
+            own = (exponent,)
+        case ex.Iverson() | ex.Where() | ex.Guard():
+            own = (type(e).__name__,)
+        case Term(_, binders):
+            own = tuple(("sum", i.extent) for i in binders if not i.group)
+    return frozenset(own).union(*map(_node_kinds, e.parts()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from derive.calculus.lets import Let, Lets
 from derive.kernels.normalization import NormalizationPattern
-from derive.kernels.recognise import Pattern
+from derive.kernels.recognise import Pattern, SingleKernels, summed_rows
 from derive.lowering.assembly import BACKWARD, FIRST_ORDER, Body, BodySpec, assemble
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Frame, Value
@@ -29,7 +29,7 @@ from derive.lowering.lowering_input import (
     with_display_names,
 )
 from derive.lowering.nodes.lower import Lowering
-from derive.lowering.saved_values import readers_of, saved_of
+from derive.lowering.saved_values import Offer, readers_of, saved_of
 from derive.notation.operation import Operation
 from derive.passes import Pass
 from derive.program.cse import Line
@@ -45,7 +45,7 @@ class BackwardInput:
     forward: Body
     outputs: Collection[str]
     """The outputs that are saved, or can be."""
-    statistics: Mapping[str, Value] = field(default_factory=dict)
+    offer: Offer = field(default_factory=Offer)
     """The intermediates of the forward that are saved, or can be."""
     stored: Collection[str] = ()
     """The names that hold a tensor in its outer layout."""
@@ -57,13 +57,25 @@ class BackwardInput:
     pulled: Sequence[str] = ()
     """The statistics that are differentiated: each has a cotangent, which may be None."""
 
+    @property
+    def statistics(self) -> Mapping[str, Value]:
+        return self.offer.values
+
 
 def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None = None) -> Program:
-    """Return the program of this backward, in which no statistic is kept for its shape alone."""
+    """Return the program of this backward, in which no statistic is kept for its shape alone.
+
+    Nor does it read a map of a statistic beside the statistic.
+    """
     first_order = bool(request.statistics and request.kernels)
     passes = passes or (FIRST_ORDER if first_order else BACKWARD)
     while True:
         scope, spec, added = _scope_and_spec(request)
+        read = {name for s in scope.statements for name in names_in(s.code)}
+        less = request.offer.without_maps_beside(read.intersection(request.statistics))
+        if less != request.offer:
+            request = replace(request, offer=less)
+            continue
         statements = with_display_names(scope_statements(scope, request.given), request.given.lets)
         body = assemble(spec, statements, passes)
         alone = _kept_for_shape(request, body)
@@ -128,6 +140,8 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
 
     cotangents = [own for _, own in backward.cotangents]
     like = Name(cotangents[0]) if cotangents else like_input(op)
+    summed = [SingleKernels(summed_rows(request.statistics))] if request.kernels else []
+    kernels = [*request.kernels, *summed]
     scope = Lowering(
         *(
             find,
@@ -136,9 +150,9 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
             like,
             integers_of(op),
         ),
-        *(frozenset(adjoints), request.kernels),
+        *(frozenset(adjoints), kernels),
     )
-    for pattern in request.kernels:
+    for pattern in kernels:
         if isinstance(pattern, NormalizationPattern):
             pattern.look([let.body for let in adjoints.values()], find)
     for g in backward.gradients:

@@ -12,13 +12,7 @@ from dataclasses import dataclass, replace
 
 from derive.kernels.attention import Attentions
 from derive.kernels.normalization import NormalizationPattern
-from derive.kernels.recognise import (
-    Pattern,
-    SingleKernels,
-    backward_rows,
-    forward_rows,
-    summed_rows,
-)
+from derive.kernels.recognise import Pattern, SingleKernels, backward_rows, forward_rows
 from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
 from derive.lowering.assembly import Body, rearranges
 from derive.lowering.backward import BackwardInput, lower_backward
@@ -163,12 +157,11 @@ class _Planner:
 
     def _first_order(self, offered: Offer) -> Program:
         """Return the backward with kernels, which reads what is offered."""
-        statistics = offered.values
-        means = self.means if self.means.kept <= set(statistics) else Attentions({})
+        means = self.means if self.means.kept <= set(offered.values) else Attentions({})
         return lower_backward(
             BackwardInput(
-                *(self.given, self.body, self.outputs, statistics, self.forward.stored),
-                kernels=(means, *self.kernels, SingleKernels(summed_rows(statistics))),
+                *(self.given, self.body, self.outputs, offered, self.forward.stored),
+                kernels=(means, *self.kernels),
                 shapeless=self.means.kept,
             )
         )
@@ -188,7 +181,7 @@ class _Planner:
         given = self.every
         if kernels and given is self.given:
             given = replace(given, frames=MeansFrame)
-        held = {n: v for n, v in self.forward.offered.values.items() if n in kept}
+        held = Offer({n: v for n, v in self.forward.offered.values.items() if n in kept})
         stored = self.forward.stored
         request = BackwardInput(given, self.body, outputs, held, stored, kept=others)
         return lower_backward(request)
@@ -198,42 +191,40 @@ class _Planner:
 
         Both share the saved tensors: an output that only one of them would save is recomputed.
         """
+        first = self._first_order(self.offered)
+        plain = self._beside(first)
+        if first.statistics and _count_operations(plain) <= _count_operations(first):
+            # Reading the statistics may spare nothing.
+            with suppress(NeedsFlatGroups):
+                bare = self._first_order(Offer())
+                if _count_operations(bare) <= _count_operations(first):
+                    first, plain = bare, self._beside(bare)
+        if first.backward == plain.backward:
+            return plain, plain, plain
+        forked = first.statistics or _has_kernels(first)
+        return first, plain, with_first_order(plain, first) if forked else plain
+
+    def _beside(self, first: Program) -> Program:
+        """Return the backward of any order beside this first-order backward."""
         display_name, outputs = self.given.lets.display_name, self.outputs
         alike = self.every is self.given
-        first, offered = self._without_doubled_maps()
-        if first.statistics:
-            with suppress(NeedsFlatGroups):
-                first = min(self._first_order(Offer()), first, key=_count_operations)
-        kernels = any(r.pattern in KERNELS for r in first.recognised)
+        kernels = _has_kernels(first)
         if not kernels and not first.statistics:
-            plain = first if alike and not offered.values else self._plain(outputs)
-            return first, plain, plain
+            return first if alike and not self.offered.values else self._plain(outputs)
         saved = {s.name for s in first.saved}
         kept = [name for name in outputs if display_name(name) in saved]
         # An integer position has no derivative, so both bodies may read it.
         places = [
-            n for n, v in offered.values.items() if v.kind == "int" and display_name(n) in saved
+            n
+            for n, v in self.offered.values.items()
+            if v.kind == "int" and display_name(n) in saved
         ]
         places = places if alike else []
         plain = self._plain(outputs, places, first.statistics, kernels)
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
             others = [plain, self._plain(kept, places, first.statistics, kernels)]
             plain = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
-        if first.backward == plain.backward:
-            return plain, plain, plain
-        return first, plain, with_first_order(plain, first)
-
-    def _without_doubled_maps(self) -> tuple[Program, Offer]:
-        """Return the first-order backward, and an offer with no map whose source it saves."""
-        display_name, offered = self.given.lets.display_name, self.offered
-        first = self._first_order(offered)
-        called = {display_name(name): name for name in offered.values}
-        while (
-            less := offered.without_maps_beside([called[s] for s in first.statistics])
-        ) != offered:
-            offered = less
-            first = self._first_order(offered)
-        return first, offered
+        return plain
 
 
 def through_statistics(
@@ -277,7 +268,7 @@ def _through(
     lowered: Lowered, names: Sequence[str], derive: Callable[[Sequence[str]], LoweringInput]
 ) -> Program:
     """Return the backward that reads statistics like outputs, which have cotangents then."""
-    held = {name: lowered.forward.offered.values[name] for name in names}
+    held = Offer({name: lowered.forward.offered.values[name] for name in names})
     outputs = lowered.given.op.outputs
     return lower_backward(
         BackwardInput(
@@ -297,6 +288,10 @@ def _with_backward_of(program: Program, other: Program) -> Program:
         rearranges=program.rearranges,
         log={**program.log, **other.log},
     )
+
+
+def _has_kernels(made: Program) -> bool:
+    return any(r.pattern in KERNELS for r in made.recognised)
 
 
 def _count_operations(made: Program) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 
 from derive.module.pretty_printer import COLUMNS, assigned, indented
 from derive.program.cse import Line
@@ -179,14 +180,14 @@ def _runs(items: Sequence[Item]) -> Iterator[tuple[Condition, list[Item]]]:
 
 def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> Iterator[Item]:
     """Yield what runs after the fork ``head``: shared lines and forks in turn."""
+    parts = [(*s.shared, *s.first, *s.later) for s in segments]
     for n, segment in enumerate(segments):
         if segment.shared:
             if not n:
                 yield from head.items()
             yield from items_of(segment.shared, asked)
             continue
-        others = [s for m, s in enumerate(segments) if m != n]
-        beside = tuple(x for s in others for part in (s.shared, s.first, s.later) for x in part)
+        beside = tuple(chain.from_iterable((*parts[:n], *parts[n + 1 :])))
         bodies = unpacked(segment.first, beside), unpacked(segment.later, beside)
         first, later = (items_of(body, asked) for body in bodies)
         if not n:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from derive.program.cse import VALUE, Line, cut, numbered
 from derive.program.dataflow import Aliases, Memory, Owner, read_parts
@@ -115,10 +116,12 @@ class InPlaceWriter:
         self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
         self._asked = {}
         for x, own in later:
-            for m in self._reads(x.code):
-                if set(own) & set(needs):
-                    self._busy.add(m)
-                self._asked.setdefault(m, {}).update(dict.fromkeys(own))
+            together = not set(own).isdisjoint(needs)
+            for name in _names_read(x.code):
+                for m in self._aliases.of(name).owners:
+                    if together:
+                        self._busy.add(m)
+                    self._asked.setdefault(m, {}).update(dict.fromkeys(own))
         self._whole, self._before, saved = line.code, [], self.saved
         self._name = line.name
         code, memory = self._made_of(line.code, worlds)
@@ -349,6 +352,14 @@ class InPlaceWriter:
         name = numbered(VALUE, self.taken)
         self._before.append(Line(name, code, kept=False))
         return Name(name)
+
+
+@lru_cache(maxsize=2**12)
+def _names_read(code: Code) -> frozenset[Name]:
+    """Return the names from which the code reads more than shapes and dtypes."""
+    if isinstance(code, Name):
+        return frozenset({code})
+    return frozenset().union(*map(_names_read, read_parts(code)))
 
 
 def always(code: Code) -> Code:

@@ -142,10 +142,11 @@ class Aliases(Forward[Memory]):
         super().__init__({name: _given(name) for name in given})
         self._made = 0
 
-    def fresh(self, view: bool = False) -> Memory:
-        """Return the memory of a new tensor."""
+    def fresh(self, view: bool = False, several: bool = False) -> Memory:
+        """Return the memory of a new tensor, or of several."""
         self._made += 1
-        return Memory(frozenset({self._made}), view, writable=True, tensor=self._made)
+        own = frozenset({self._made})
+        return Memory(own, view, writable=True, several=several, tensor=self._made)
 
     def of(self, code: Code) -> Memory:
         match code:
@@ -188,8 +189,7 @@ class Aliases(Forward[Memory]):
                 return parts[0]
         alias = _alias_of(code)
         if alias in (Alias.FRESH, Alias.FRESH_VIEW, Alias.SEVERAL):
-            made = self.fresh(view=alias is Alias.FRESH_VIEW)
-            return replace(made, several=alias is Alias.SEVERAL)
+            return self.fresh(alias is Alias.FRESH_VIEW, alias is Alias.SEVERAL)
         if alias is Alias.SAME:
             return parts[0]
         shared = parts if alias is Alias.ANY else parts[:1]

@@ -20,6 +20,7 @@ from derive.program.torch_ir import (
     Name,
     Tuple,
     Unary,
+    names_in,
     replaced,
     text,
     values_in,
@@ -115,7 +116,8 @@ def _viewed(code: Code, views: _Views) -> Code:
 
 def _common_views(name: str, codes: Sequence[Code]) -> _Views:
     """Return the axes that each reader of a name inserts, none if one reads it otherwise."""
-    views = {views for code in codes for views in _reads(name, code)}
+    readers = (code for code in codes if name in names_in(code))
+    views = {views for code in readers for views in _reads(name, code)}
     return views.pop() if len(views) == 1 else ()
 
 

@@ -160,16 +160,17 @@ def operands(code: Code, op: str) -> Iterator[Code]:
             yield part
 
 
-def subexpressions(code: Code) -> Iterator[Code]:
-    """Yield the code and everything inside it, each once, parents first."""
-    met: set[Code] = set()
+@lru_cache(maxsize=2**13)
+def subexpressions(code: Code) -> tuple[Code, ...]:
+    """Return the code and everything inside it, each once, parents first."""
+    met: dict[Code, None] = {}
     pending = [code]
     while pending:
         current = pending.pop()
         if current not in met:
-            met.add(current)
-            yield current
+            met[current] = None
             pending += reversed(_code_parts(current))
+    return tuple(met)
 
 
 def occurrences(code: Code) -> Counter[Code]:
@@ -198,7 +199,14 @@ def _code_parts(code: Code) -> tuple[Code, ...]:
 
 def replaced(code: Code, new: Mapping[Code, Code]) -> Code:
     """Return the code with the keys of ``new`` replaced, outermost first."""
-    return substitution.replace(code, new.get) if new else code
+    if not new or _nodes_in(code).isdisjoint(new):
+        return code
+    return substitution.replace(code, new.get)
+
+
+@lru_cache(maxsize=2**13)
+def _nodes_in(code: Code) -> frozenset[Code]:
+    return frozenset((code,)).union(*map(_nodes_in, code.parts()))
 
 
 @lru_cache(maxsize=2**13)

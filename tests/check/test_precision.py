@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import derive
+from derive import catalog
 
 torch = pytest.importorskip("torch")
 
@@ -129,3 +130,25 @@ def test_the_mean_over_a_sum_that_the_share_is_in_keeps_it():
     plain = (x.log() @ W).softmax(1)
     for a, b in zip(found, torch.autograd.grad(plain, (x, W), G), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0, 100, 1000])
+@pytest.mark.parametrize("name", ["barlow_twins_loss", "batch_norm", "layer_norm", "std", "var"])
+def test_a_mean_that_is_left_out_costs_no_more_than_the_last_bits_of_the_inputs(name, offset):
+    """The sum of x - mean(x) counts as 0, although the mean is rounded."""
+    function = derive.load(catalog.find(name))
+    tensors = [offset + randn(7, 5)]
+    tensors += [offset + randn(7, 5).flip(0)] if name == "barlow_twins_loss" else []
+    tensors += [randn(5)] if name == "layer_norm" else []
+
+    def gradients(given):
+        given = [t.detach().requires_grad_() for t in given]
+        result = function(*given, **({"dim": 0} if name in ("std", "var") else {}))
+        G = torch.randn(result.shape, generator=torch.Generator().manual_seed(3)).to(result.dtype)
+        return torch.autograd.grad(result, given, G)
+
+    exact = [t.double() for t in tensors]
+    moved = [t * (1 + 2.0**-23 * randn(7, 5).sign()[: len(t)]) if t.dim() > 1 else t for t in exact]
+    truth = gradients(exact)
+    for a, b, c in zip(gradients(tensors), truth, gradients(moved), strict=True):
+        assert (a - b).abs().max() <= 3 * (c - b).abs().max() + 1e-6 * b.abs().max()
