@@ -199,7 +199,8 @@ class _Renaming:
 
     def _by_code(self, guess: Guess) -> bool:
         """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
-        for line, needs in self.first:
+        alone = [(x, own) for x, own in self.first if x.name not in self.partner]
+        for line, needs in alone if self.free else ():
             for other, own in self.later:
                 if needs != own or not self._may_pair(line.name, other.name):
                     continue

@@ -57,6 +57,9 @@ def is_long(start: str, code: Code) -> bool:
     """True if start + code has so many lines in a body that its parts are worth names."""
     if fits(start, code):
         return False
+    if len(start) + len(text(code)) > MOST_LINES * (COLUMNS - _BODY + 1):
+        # So much is on no fewer lines, each of which ends with at most one space.
+        return True
     lines = broken(start, code, indent=_BODY)
     return len(lines) > MOST_LINES or any(map(_is_torn, lines, lines[1:], lines[2:]))
 
