@@ -41,7 +41,7 @@ def abs(input: torch.Tensor) -> torch.Tensor:
     At the kink 0 the slope is 0, as torch.abs. Returns F[*p] of input[*p]. A TypeError
     or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("abs", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _abs_forward(input)

@@ -51,10 +51,8 @@ def amax(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     """
     dim = dim if type(dim) is int else rt.integer(dim, "amax: dim")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or type(keepdim) is not bool
-        or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"

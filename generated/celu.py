@@ -56,11 +56,7 @@ def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or alpha == 0
-    ):
+    if not rt.floating(input) or alpha == 0:
         raise rt.explained("celu", "input[*p]; alpha!=0", input, alpha)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _celu_forward(input, alpha)

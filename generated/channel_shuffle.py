@@ -30,8 +30,7 @@ def channel_shuffle(input: torch.Tensor, groups: int) -> torch.Tensor:
     if type(groups) is not int:
         groups = rt.integer(groups, "channel_shuffle: groups")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() < 2
         or groups < 1
         or input.shape[1] % groups != 0

@@ -50,7 +50,7 @@ def clamp(
     """
     lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
     hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("clamp", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _clamp_forward(input, lo, hi)

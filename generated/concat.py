@@ -52,7 +52,6 @@ def concat(A: torch.Tensor, B: torch.Tensor, dim: int = 0) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
     if (
         not rt.floating(A, B)
-        or A.dim() < 1
         or not -A.dim() <= dim < A.dim()
         or B.dim() != A.dim()
         or B.shape[: dim % A.dim()] != A.shape[: dim % A.dim()]

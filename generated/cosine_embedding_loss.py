@@ -77,6 +77,7 @@ class _CosineEmbeddingLoss(Function):
         input1, input2, target, square1, square2, cosine = ctx.saved_tensors
         grad_input1 = grad_input2 = grad_target = None
         first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             given = rt.widened(input1, input2, target, square1, square2, cosine, G)
             input1, input2, target, square1, square2, cosine, G = given
@@ -104,17 +105,15 @@ class _CosineEmbeddingLoss(Function):
         if ctx.needs_input_grad[0]:
             grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
             grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1
-            if first_order:
-                grad_input1 = grad_square1_input1.addcmul_(grad_cosine_square1, input2)
-            else:
-                grad_input1 = grad_square1_input1 + grad_cosine_square1 * input2
+            grad_input1 = reuse.addcmul(
+                grad_square1_input1, grad_cosine_square1, input2
+            )
         if ctx.needs_input_grad[1]:
             grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
             grad_square2_input2 = (2 * grad_square2).unsqueeze(1) * input2
-            if first_order:
-                grad_input2 = grad_square2_input2.addcmul_(grad_cosine_square1, input1)
-            else:
-                grad_input2 = grad_square2_input2 + grad_cosine_square1 * input1
+            grad_input2 = reuse.addcmul(
+                grad_square2_input2, grad_cosine_square1, input1
+            )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(ctx.target_shape)
         return grad_input1, grad_input2, grad_target, None, None

@@ -126,7 +126,6 @@ def cosine_similarity(
     eps = eps if type(eps) is float else rt.number(eps, "cosine_similarity: eps")
     if (
         not rt.floating(x1, x2)
-        or x1.dim() < 1
         or not -x1.dim() <= dim < x1.dim()
         or not eps >= 0
         or x2.shape != x1.shape

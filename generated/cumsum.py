@@ -43,12 +43,7 @@ def cumsum(input: torch.Tensor, dim: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "cumsum: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("cumsum", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _cumsum_forward(input, dim)

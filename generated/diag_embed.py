@@ -39,11 +39,7 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
     output[*b,i,j] of input[*b,i]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-    ):
+    if not rt.floating(input) or input.dim() < 1:
         raise rt.explained("diag_embed", "input[*b,i]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _diag_embed_forward(input)

@@ -24,11 +24,6 @@ def diagonal(input: torch.Tensor) -> torch.Tensor:
     output[*b,i] of input[*b,i,i']. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-        or input.shape[-1] != input.shape[-2]
-    ):
+    if not rt.floating(input) or input.dim() < 2 or input.shape[-1] != input.shape[-2]:
         raise rt.explained("diagonal", "input[*b,i,i'=i]", input)
     return _diagonal_forward(input)

@@ -141,10 +141,7 @@ class _DifferentialAttention(Function):
                 (grad_S2.mT.to(low) @ query2).to(wide), math.sqrt(query1.shape[-1])
             )
         if needs[4]:
-            if first_order:
-                grad_value = torch.addcmul(P1, weight, P2, value=-1).mT.to(low) @ G
-            else:
-                grad_value = (P1 - weight * P2).mT.to(low) @ G
+            grad_value = torch.addcmul(P1, weight, P2, value=-1).mT.to(low) @ G
         if needs[5]:
             grad_weight = -torch.tensordot(grad_P1, P2.to(low), grad_P1.dim())
         return grad_query1, grad_key1, grad_query2, grad_key2, grad_value, grad_weight

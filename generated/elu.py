@@ -36,8 +36,7 @@ class _Elu(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input)
-            return grad_input, None
+            return torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input), None
         input, G = rt.widened(input, G)
         grad_input = G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp())
         return grad_input, None
@@ -50,7 +49,7 @@ def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     does not fit.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("elu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _elu_forward(input, alpha)

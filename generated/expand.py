@@ -24,10 +24,6 @@ def expand(input: torch.Tensor, length: int) -> torch.Tensor:
     size of index n. A TypeError or ValueError names the argument that does not fit.
     """
     length = length if type(length) is int else rt.integer(length, "expand: length")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or length < 1
-    ):
+    if not rt.floating(input) or length < 1:
         raise rt.explained("expand", "input[*p]; length=size(n)", input, length)
     return _expand_forward(input, length)

@@ -23,10 +23,6 @@ def flatten(input: torch.Tensor) -> torch.Tensor:
     So start_dim is -2 and end_dim -1. Returns output[*p,(t d)] of input[*p,t,d]. A
     TypeError or ValueError names the argument that does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("flatten", "input[*p,t,d]", input)
     return _flatten_forward(input)

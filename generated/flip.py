@@ -40,12 +40,7 @@ def flip(input: torch.Tensor, dim: int) -> torch.Tensor:
     argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _flip_forward(input, dim)

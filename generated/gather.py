@@ -47,12 +47,10 @@ def gather(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     """
     dim = dim if type(dim) is int else rt.integer(dim, "gather: dim")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(index, torch.Tensor)
         or index.dtype != torch.int64
         or index.device != input.device
-        or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
         or index.dim() != input.dim()
         or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]

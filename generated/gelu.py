@@ -45,8 +45,7 @@ class _GeluNone(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.gelu_backward(G, input)
-            return grad_input
+            return torch.ops.aten.gelu_backward(G, input)
         input, G = rt.widened(input, G)
         input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
         grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
@@ -74,8 +73,7 @@ class _GeluTanh(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
-            return grad_input
+            return torch.ops.aten.gelu_backward(G, input, approximate="tanh")
         input, G = rt.widened(input, G)
         input_squared = input.square()
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
@@ -105,8 +103,7 @@ def gelu(
     argument that does not fit.
     """
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(approximate, str)
         or approximate not in _OPTIONS
     ):

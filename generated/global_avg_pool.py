@@ -49,11 +49,7 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
     It is adaptive_avg_pool to size 1, without these axes. Returns output[n,c] of
     input[n,c,*q]. A TypeError or ValueError names the argument that does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("global_avg_pool", "input[n,c,*q]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _global_avg_pool_forward(input)

@@ -64,6 +64,7 @@ class _GlobalResponseNorm(Function):
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             input, weight, norm, G = rt.widened(input, weight, norm, G)
         else:
@@ -82,19 +83,11 @@ class _GlobalResponseNorm(Function):
             grad_share_difference = grad_share / eps_plus_mean_of_norm - (
                 (grad_share * share).sum(1) / (eps * input.shape[2] + norm.sum(1))
             ).unsqueeze(1)
-            if first_order:
-                grad_input = (
-                    ((1 + weight * share).unsqueeze(1) * G)
-                    .addcmul_(
-                        grad_share_difference.unsqueeze(1) / norm.unsqueeze(1), input
-                    )
-                    .reshape(input_shape)
-                )
-            else:
-                grad_input = (
-                    (1 + weight * share).unsqueeze(1) * G
-                    + grad_share_difference.unsqueeze(1) / norm.unsqueeze(1) * input
-                ).reshape(input_shape)
+            grad_input = reuse.addcmul(
+                (1 + weight * share).unsqueeze(1) * G,
+                grad_share_difference.unsqueeze(1) / norm.unsqueeze(1),
+                input,
+            ).reshape(input_shape)
         if ctx.needs_input_grad[1]:
             grad_weight = (sum_of_G_input * share).sum(0)
         if ctx.needs_input_grad[2]:

@@ -104,9 +104,7 @@ def glu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """
     dim = dim if type(dim) is int else rt.integer(dim, "glu: dim")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
+        not rt.floating(input)
         or not -input.dim() <= dim < input.dim()
         or input.shape[dim] % 2 != 0
     ):

@@ -48,11 +48,7 @@ def gram(input: torch.Tensor) -> torch.Tensor:
     Returns C[*b,i,j] of input[*b,i,k]. A TypeError or ValueError names the argument
     that does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("gram", "input[*b,i,k]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _gram_forward(input)

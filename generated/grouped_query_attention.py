@@ -109,12 +109,11 @@ class _GroupedQueryAttention(Function):
             split_query = rt.unflatten(
                 query, -3, (key.shape[-3], query_size_per_key_size)
             )
-            query_size_per_key_size2 = query.shape[-3] // key.shape[-3]
             spread_key = key.unsqueeze(-3).expand(
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    query_size_per_key_size2,
+                    query_size_per_key_size,
                     key.shape[-2],
                     query.shape[-1],
                 ),
@@ -123,7 +122,7 @@ class _GroupedQueryAttention(Function):
                 (
                     *query.shape[:-3],
                     key.shape[-3],
-                    query_size_per_key_size2,
+                    query_size_per_key_size,
                     key.shape[-2],
                     value.shape[-1],
                 ),

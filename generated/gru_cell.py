@@ -83,6 +83,7 @@ class _GruCell(Function):
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
@@ -172,10 +173,7 @@ class _GruCell(Function):
         if needs[0]:
             grad_input = flat_grad_a.to(low) @ w_ih
         if needs[1]:
-            if first_order:
-                grad_hx = (flat_grad_s.to(low) @ w_hh).to(wide).addcmul_(G, update)
-            else:
-                grad_hx = G * update + (flat_grad_s.to(low) @ w_hh).to(wide)
+            grad_hx = reuse.addcmul((flat_grad_s.to(low) @ w_hh).to(wide), G, update)
         if needs[2]:
             grad_w_ih = flat_grad_a.mT.to(low) @ input
         if needs[3]:

@@ -36,8 +36,7 @@ class _Hardshrink(Function):
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
         if rt.unrecorded(G):
-            grad_input = torch.ops.aten.hardshrink_backward(G, input, ctx.lambd)
-            return grad_input, None
+            return torch.ops.aten.hardshrink_backward(G, input, ctx.lambd), None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)
         return grad_input, None
 
@@ -49,7 +48,7 @@ def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     does not fit.
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("hardshrink", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardshrink_forward(input, lambd)

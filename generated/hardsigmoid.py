@@ -40,8 +40,7 @@ class _Hardsigmoid(Function):
         (input,) = ctx.saved_tensors
         input, G = rt.widened_for_kernel(input, G)
         if rt.unrecorded(G):
-            grad_input = torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
-            return grad_input
+            return torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
         return grad_input
 
@@ -61,7 +60,7 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
     Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("hardsigmoid", "input[*p]", input)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)

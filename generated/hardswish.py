@@ -37,8 +37,7 @@ class _Hardswish(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.hardswish_backward(G, input)
-            return grad_input
+            return torch.ops.aten.hardswish_backward(G, input)
         input, G = rt.widened(input, G)
         grad_input = torch.ops.aten.threshold_backward(
             G * rt.where(input >= 3, 1, 0.5 + input / 3), input, -3
@@ -52,7 +51,7 @@ def hardswish(input: torch.Tensor) -> torch.Tensor:
     Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("hardswish", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardswish_forward(input)

@@ -64,7 +64,7 @@ def hardtanh(
         min_val = rt.number(min_val, "hardtanh: min_val")
     if type(max_val) is not float:
         max_val = rt.number(max_val, "hardtanh: max_val")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("hardtanh", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _hardtanh_forward(input, min_val, max_val)

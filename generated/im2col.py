@@ -42,8 +42,7 @@ def im2col(
         dilation = rt.integer(dilation, "im2col: dilation")
     stride = stride if type(stride) is int else rt.integer(stride, "im2col: stride")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() != 4
         or kernel_height < 1
         or kernel_width < 1

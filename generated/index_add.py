@@ -64,7 +64,6 @@ def index_add(
         or not isinstance(index, torch.Tensor)
         or index.dtype != torch.int64
         or index.device != input.device
-        or input.dim() < 1
         or index.dim() != 1
         or not -input.dim() <= dim < input.dim()
         or source.shape

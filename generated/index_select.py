@@ -46,12 +46,10 @@ def index_select(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Te
     """
     dim = dim if type(dim) is int else rt.integer(dim, "index_select: dim")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(index, torch.Tensor)
         or index.dtype != torch.int64
         or index.device != input.device
-        or input.dim() < 1
         or index.dim() != 1
         or not -input.dim() <= dim < input.dim()
     ):

@@ -52,7 +52,7 @@ def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tenso
     """
     if type(negative_slope) is not float:
         negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("leaky_relu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _leaky_relu_forward(input, negative_slope)

@@ -176,11 +176,7 @@ def lennard_jones(
     sigma = sigma if type(sigma) is float else rt.number(sigma, "lennard_jones: sigma")
     if type(epsilon) is not float:
         epsilon = rt.number(epsilon, "lennard_jones: epsilon")
-    if (
-        not isinstance(position, torch.Tensor)
-        or not position.is_floating_point()
-        or position.dim() != 2
-    ):
+    if not rt.floating(position) or position.dim() != 2:
         raise rt.explained("lennard_jones", "position[n,c]", position)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LennardJonesDual.apply(position, sigma, epsilon)[0]

@@ -197,12 +197,7 @@ def local_response_norm(
         alpha = rt.number(alpha, "local_response_norm: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "local_response_norm: beta")
     k = k if type(k) is float else rt.number(k, "local_response_norm: k")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-        or window < 1
-    ):
+    if not rt.floating(input) or input.dim() < 2 or window < 1:
         signature = "input[n,c,*q]; window=size(w)"
         raise rt.explained("local_response_norm", signature, input, window)
     if rt.forward_mode() and not torch.compiler.is_compiling():

@@ -36,8 +36,7 @@ class _LogSoftmax(Function):
         (F,) = ctx.saved_tensors
         if rt.unrecorded(G):
             F, G = rt.widened_for_kernel(F, G)
-            grad_input = torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype)
-            return grad_input, None
+            return torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype), None
         F, G = rt.widened(F, G)
         grad_input = G - G.sum(ctx.dim, keepdim=True) * F.exp()
         return grad_input, None
@@ -50,12 +49,7 @@ def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "log_softmax: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("log_softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _log_softmax_forward(input, dim)

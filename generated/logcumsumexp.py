@@ -64,12 +64,7 @@ def logcumsumexp(input: torch.Tensor, dim: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "logcumsumexp: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("logcumsumexp", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogcumsumexpDual.apply(input, dim)

@@ -111,8 +111,7 @@ def lp_pool1d(
         kernel_size = rt.integer(kernel_size, "lp_pool1d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "lp_pool1d: stride")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() != 3
         or not norm_type > 0
         or not norm_type < 1000000000

@@ -42,8 +42,7 @@ def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.
     """
     value = value if type(value) is float else rt.number(value, "masked_fill: value")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(mask, torch.Tensor)
         or mask.dtype != torch.bool
         or mask.device != input.device

@@ -61,13 +61,7 @@ def max_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
     stride = stride if type(stride) is int else rt.integer(stride, "max_pool1d: stride")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() != 3
-        or kernel_size < 1
-        or stride < 1
-    ):
+    if not rt.floating(input) or input.dim() != 3 or kernel_size < 1 or stride < 1:
         signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
         raise rt.explained("max_pool1d", signature, input, kernel_size, stride)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:

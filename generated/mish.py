@@ -36,8 +36,7 @@ class _Mish(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.mish_backward(G, input)
-            return grad_input
+            return torch.ops.aten.mish_backward(G, input)
         input, G = rt.widened(input, G)
         tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
         one_minus_input_squared = 1 - tanh_softplus_input.square()
@@ -53,7 +52,7 @@ def mish(input: torch.Tensor) -> torch.Tensor:
     Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("mish", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _mish_forward(input)

@@ -136,53 +136,25 @@ class _MultiHeadAttention(Function):
         needs_grad_S = needs_grad_Q or needs_low_grad_K
         needs_V = needs_grad_S or needs[6]
         needs_Wv = needs_V or needs[2]
-        needs_grads = needs_grad_Q or needs_grad_V or needs_low_grad_K
+        needs_transposed_grad_context = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
-        needs_size_per_head2 = needs_grads or needs[8]
+        needs_size_per_head = needs_transposed_grad_context or needs[8]
         if first_order:
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)[0]
-            if needs_size_per_head2:
-                size_per_head2 = Wq_shape[0] // num_heads
-        else:
-            given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
-            if needs_Wq:
+            if needs_size_per_head:
                 size_per_head = Wq_shape[0] // num_heads
-                Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
-            if needs_P:
-                Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
-                split_bq = (
-                    None
-                    if bq is None
-                    else rt.unflatten(bq, 0, (num_heads, size_per_head))
-                )
-                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
-                Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
-                split_bk = (
-                    None
-                    if bk is None
-                    else rt.unflatten(bk, 0, (num_heads, size_per_head))
-                )
-                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
-                K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
-                S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
-                P = torch.softmax(S, 3)  # P[n,h,i,j]
-        if needs_grads:
-            grad_context = G @ Wo  # grad_context[n,i,e]
-            if first_order:
-                size_per_head = Wq_shape[0] // num_heads
+            if needs_transposed_grad_context:
+                grad_context = G @ Wo  # grad_context[n,i,e]
                 transposed_context = rt.unflatten(
                     context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
-                inverse_size_per_head = 1 / (math.sqrt(size_per_head2) or math.nan)
-            transposed_grad_context = rt.unflatten(
-                grad_context, 2, (num_heads, size_per_head)
-            ).transpose(1, 2)
-        if first_order:
-            if needs_grads:
+                inverse_size_per_head = 1 / (math.sqrt(size_per_head) or math.nan)
+                transposed_grad_context = rt.unflatten(
+                    grad_context, 2, (num_heads, size_per_head)
+                ).transpose(1, 2)
                 grad_Q, grad_K, grad_V = rt.attention_backward(
                     transposed_grad_context,
                     Q,
@@ -216,6 +188,34 @@ class _MultiHeadAttention(Function):
             if needs[4]:
                 grad_Wk = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_K, key), 0, 1)
         else:
+            given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G)
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, G = given
+            if needs_Wq:
+                size_per_head = Wq_shape[0] // num_heads
+                Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
+            if needs_P:
+                Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
+                split_bq = (
+                    None
+                    if bq is None
+                    else rt.unflatten(bq, 0, (num_heads, size_per_head))
+                )
+                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
+                Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+                split_bk = (
+                    None
+                    if bk is None
+                    else rt.unflatten(bk, 0, (num_heads, size_per_head))
+                )
+                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
+                K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
+                S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
+                P = torch.softmax(S, 3)  # P[n,h,i,j]
+            if needs_transposed_grad_context:
+                grad_context = G @ Wo  # grad_context[n,i,e]
+                transposed_grad_context = rt.unflatten(
+                    grad_context, 2, (num_heads, size_per_head)
+                ).transpose(1, 2)
             if needs_Wv:
                 Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
             if needs_V:
@@ -264,7 +264,7 @@ class _MultiHeadAttention(Function):
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
             if first_order:
-                grad_bk = G.new_zeros((num_heads, size_per_head2), dtype=wide)
+                grad_bk = G.new_zeros((num_heads, size_per_head), dtype=wide)
                 grad_bk = rt.flatten(grad_bk, 0, 1)
             else:
                 grad_bk = rt.flatten(

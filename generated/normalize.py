@@ -70,12 +70,7 @@ def normalize(input: torch.Tensor, dim: int = 1, eps: float = 1e-12) -> torch.Te
     """
     dim = dim if type(dim) is int else rt.integer(dim, "normalize: dim")
     eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("normalize", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _normalize_forward(input, dim, eps)[0]

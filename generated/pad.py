@@ -48,12 +48,7 @@ def pad(
     right = right if type(right) is int else rt.integer(right, "pad: right")
     value = value if type(value) is float else rt.number(value, "pad: value")
     dim = dim if type(dim) is int else rt.integer(dim, "pad: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("pad", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if input.shape[dim] + left + right < 0:
         raise ValueError(

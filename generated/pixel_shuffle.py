@@ -35,8 +35,7 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     if type(upscale_factor) is not int:
         upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() < 3
         or upscale_factor < 1
         or input.shape[-3] % (upscale_factor * upscale_factor) != 0

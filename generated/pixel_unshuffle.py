@@ -36,8 +36,7 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
             downscale_factor, "pixel_unshuffle: downscale_factor"
         )
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() < 3
         or downscale_factor < 1
         or input.shape[-2] % downscale_factor != 0

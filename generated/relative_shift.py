@@ -71,11 +71,7 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
     Row i of the output begins size(i) - 1 - i later. Returns output[*p,i,j] of
     input[*p,i,r]. A TypeError or ValueError names the argument that does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("relative_shift", "input[*p,i,r]", input)
     if input.shape[-1] + 1 - input.shape[-2] < 0:
         raise ValueError(

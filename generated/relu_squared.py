@@ -44,7 +44,7 @@ def relu_squared(input: torch.Tensor) -> torch.Tensor:
     Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("relu_squared", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _relu_squared_forward(input)

@@ -40,13 +40,7 @@ def repeat_interleave(input: torch.Tensor, repeats: int, dim: int) -> torch.Tens
     if type(repeats) is not int:
         repeats = rt.integer(repeats, "repeat_interleave: repeats")
     dim = dim if type(dim) is int else rt.integer(dim, "repeat_interleave: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-        or repeats < 1
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim() or repeats < 1:
         signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
         raise rt.explained("repeat_interleave", signature, input, dim, repeats)
     return _repeat_interleave_forward(input, repeats, dim)

@@ -50,6 +50,7 @@ class _RmsNorm(Function):
         s_axes = ctx.s_axes
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             input, weight, rstd, G = rt.widened(input, weight, rstd, G)
         else:
@@ -62,16 +63,12 @@ class _RmsNorm(Function):
                 * torch.tensordot(G_input, weight, weight.dim())
                 / math.prod(weight.shape)
             )
-            if first_order:
-                grad_input = (
-                    (weight * G)
-                    .addcmul_(rt.unsqueeze(scaled_rstd, s_axes), input, value=-1)
-                    .mul_(rt.unsqueeze(rstd, s_axes))
-                )
-            else:
-                grad_input = rt.unsqueeze(rstd, s_axes) * (
-                    weight * G - rt.unsqueeze(scaled_rstd, s_axes) * input
-                )
+            grad_input = reuse.mul(
+                reuse.addcmul(
+                    weight * G, rt.unsqueeze(scaled_rstd, s_axes), input, value=-1
+                ),
+                rt.unsqueeze(rstd, s_axes),
+            )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.tensordot(rstd, G_input, rstd.dim())
         return grad_input, grad_weight, None

@@ -48,12 +48,7 @@ def roll(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     """
     shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
     dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
     size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)
     if size < 0:

@@ -69,12 +69,7 @@ def rotary_embedding(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
     that does not fit.
     """
     base = base if type(base) is float else rt.number(base, "rotary_embedding: base")
-    if (
-        not isinstance(x, torch.Tensor)
-        or not x.is_floating_point()
-        or x.dim() < 2
-        or x.shape[-1] % 2 != 0
-    ):
+    if not rt.floating(x) or x.dim() < 2 or x.shape[-1] % 2 != 0:
         raise rt.explained("rotary_embedding", "x[*b,t,(r d)]; d=(r d)/r; r=2", x)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _rotary_embedding_forward(x, base)

@@ -57,7 +57,6 @@ def scatter_add(
         or not isinstance(index, torch.Tensor)
         or index.dtype != torch.int64
         or index.device != input.device
-        or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
         or index.dim() != input.dim()
         or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]

@@ -81,8 +81,7 @@ def segment_mean(
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_mean: num_segments")
     if (
-        not isinstance(data, torch.Tensor)
-        or not data.is_floating_point()
+        not rt.floating(data)
         or not isinstance(segment_ids, torch.Tensor)
         or segment_ids.dtype != torch.int64
         or segment_ids.device != data.device

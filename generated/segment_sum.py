@@ -52,8 +52,7 @@ def segment_sum(
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_sum: num_segments")
     if (
-        not isinstance(data, torch.Tensor)
-        or not data.is_floating_point()
+        not rt.floating(data)
         or not isinstance(segment_ids, torch.Tensor)
         or segment_ids.dtype != torch.int64
         or segment_ids.device != data.device

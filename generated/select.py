@@ -34,11 +34,6 @@ def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """
     dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
     index = index if type(index) is int else rt.integer(index, "select: index")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("select", "input[*p,t,*q]; dim=axis(t)", input, dim)
     return _select_forward(input, dim, index)

@@ -53,7 +53,7 @@ def selu(input: torch.Tensor) -> torch.Tensor:
     The two numbers keep mean 0 and variance 1 from layer to layer. Returns output[*p]
     of input[*p]. A TypeError or ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("selu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _selu_forward(input)

@@ -42,12 +42,7 @@ def shift(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     """
     shifts = shifts if type(shifts) is int else rt.integer(shifts, "shift: shifts")
     dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _shift_forward(input, shifts, dim)

@@ -38,7 +38,7 @@ def sign(input: torch.Tensor) -> torch.Tensor:
     It has steps: the gradient is 0. Returns F[*p] of input[*p]. A TypeError or
     ValueError names the argument that does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("sign", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sign_forward(input)

@@ -36,8 +36,7 @@ class _Silu(Function):
         (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
             input, G = rt.widened_for_kernel(input, G)
-            grad_input = torch.ops.aten.silu_backward(G, input)
-            return grad_input
+            return torch.ops.aten.silu_backward(G, input)
         input, G = rt.widened(input, G)
         sigmoid_input = input.sigmoid()
         grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
@@ -50,7 +49,7 @@ def silu(input: torch.Tensor) -> torch.Tensor:
     Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
     does not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("silu", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _silu_forward(input)

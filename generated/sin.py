@@ -43,7 +43,7 @@ def sin(input: torch.Tensor) -> torch.Tensor:
     Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
     not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("sin", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _sin_forward(input)

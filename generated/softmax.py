@@ -36,8 +36,7 @@ class _Softmax(Function):
         (S,) = ctx.saved_tensors
         if rt.unrecorded(G):
             S, G = rt.widened_for_kernel(S, G)
-            grad_input = torch._softmax_backward_data(G, S, ctx.dim, S.dtype)
-            return grad_input, None
+            return torch._softmax_backward_data(G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(S, G)
         grad_input = S * (G - (G * S).sum(ctx.dim, keepdim=True))
         return grad_input, None
@@ -50,12 +49,7 @@ def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "softmax: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmax_forward(input, dim)

@@ -38,8 +38,7 @@ class _Softmin(Function):
         (S,) = ctx.saved_tensors
         if rt.unrecorded(G):
             S, G = rt.widened_for_kernel(S, G)
-            grad_input = torch._softmax_backward_data(-G, S, ctx.dim, S.dtype)
-            return grad_input, None
+            return torch._softmax_backward_data(-G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(S, G)
         grad_input = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
         return grad_input, None
@@ -52,12 +51,7 @@ def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:
     ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "softmin: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmin", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softmin_forward(input, dim)

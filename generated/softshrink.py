@@ -36,8 +36,7 @@ class _Softshrink(Function):
         (input,) = ctx.saved_tensors
         input, G = rt.widened(input, G)
         if rt.unrecorded(G):
-            grad_input = torch.ops.aten.hardshrink_backward(G, input, ctx.lambd)
-            return grad_input, None
+            return torch.ops.aten.hardshrink_backward(G, input, ctx.lambd), None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)
         return grad_input, None
 
@@ -49,11 +48,7 @@ def softshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     names the argument that does not fit.
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or not lambd >= 0
-    ):
+    if not rt.floating(input) or not lambd >= 0:
         raise rt.explained("softshrink", "input[*p]; lambd>=0", input, lambd)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _softshrink_forward(input, lambd)

@@ -188,23 +188,21 @@ class _SsimLoss(Function):
         grad_s = G_light_form / length_first_s  # grad_s[n,c,i,j]
         grad_both = reuse.div(reuse.mul(light, -2 * G), length_first_s)
         if first_order:
-            first_length2 = m_sum.mul_(
+            length_first = m_sum.mul_(
                 first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
             )
         else:
-            length_with_window = first.shape[2] + 1 - window.shape[0]
-            length2 = first.shape[3] + 1 - window.shape[1]
-            first_length2 = (
+            length_first = (
                 first.shape[0]
                 * first.shape[1]
-                * length_with_window
-                * length2
+                * length
+                * length_with_first
                 * wide_m_squared_sum
             )
         grad_both_sum = reuse.add(
-            reuse.div(reuse.mul(form, 2 * G), first_length2), grad_both
+            reuse.div(reuse.mul(form, 2 * G), length_first), grad_both
         )
-        G_light_form_quotient = reuse.div(G_light_form, first_length2)
+        G_light_form_quotient = reuse.div(G_light_form, length_first)
         low_grad_both = rt.flatten(grad_both, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             if first_order:
@@ -221,12 +219,11 @@ class _SsimLoss(Function):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             if first_order:
                 low_window = window.unsqueeze(0).unsqueeze(1).to(low)
+            count = first.shape[0] * first.shape[1]
             conv_single_channel_input = rt.conv_single_channel_input(
-                (first.shape[0] * first.shape[1], 1, first.shape[2], first.shape[3]),
-                low_window,
-                low_grad_both,
+                (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_both
             )
-            wide_low_window = rt.unflatten(
+            wide_count = rt.unflatten(
                 conv_single_channel_input.squeeze(1),
                 0,
                 (first.shape[0], first.shape[1]),
@@ -248,7 +245,6 @@ class _SsimLoss(Function):
             low_grad_k = rt.flatten(grad_k, 0, 1).unsqueeze(1).to(low)
             low_grad_t = rt.flatten(grad_t, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0]:
-            count = first.shape[0] * first.shape[1]
             conv_single_channel_input2 = rt.conv_single_channel_input(
                 (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_m
             )
@@ -265,48 +261,37 @@ class _SsimLoss(Function):
                 0,
                 (first.shape[0], first.shape[1]),
             )
-            if first_order:
-                grad_first = (
-                    split_count.to(wide)
-                    .addcmul_(split_count_with_first.to(wide), first)
-                    .addcmul_(wide_low_window, second)
-                )
-            else:
-                grad_first = (
-                    split_count.to(wide)
-                    + split_count_with_first.to(wide) * first
-                    + wide_low_window * second
-                )
-        if ctx.needs_input_grad[1]:
-            count_with_first = first.shape[0] * first.shape[1]
-            conv_single_channel_input4 = rt.conv_single_channel_input(
-                (count_with_first, 1, first.shape[2], first.shape[3]),
-                low_window,
-                low_grad_k,
+            grad_first = reuse.addcmul(
+                reuse.addcmul(
+                    split_count.to(wide), split_count_with_first.to(wide), first
+                ),
+                wide_count,
+                second,
             )
-            split_first = rt.unflatten(
+        if ctx.needs_input_grad[1]:
+            conv_single_channel_input4 = rt.conv_single_channel_input(
+                (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_k
+            )
+            split_count2 = rt.unflatten(
                 conv_single_channel_input4.squeeze(1),
                 0,
                 (first.shape[0], first.shape[1]),
             )
             conv_single_channel_input5 = rt.conv_single_channel_input(
-                (count_with_first, 1, first.shape[2], first.shape[3]),
-                twice_window,
-                low_grad_t,
+                (count, 1, first.shape[2], first.shape[3]), twice_window, low_grad_t
             )
-            split_first2 = rt.unflatten(
+            split_count3 = rt.unflatten(
                 conv_single_channel_input5.squeeze(1),
                 0,
                 (first.shape[0], first.shape[1]),
             )
-        if first_order:
-            if ctx.needs_input_grad[1]:
-                grad_second = (
-                    split_first.to(wide)
-                    .addcmul_(split_first2.to(wide), second)
-                    .addcmul_(wide_low_window, first)
-                )
-            if ctx.needs_input_grad[2]:
+            grad_second = reuse.addcmul(
+                reuse.addcmul(split_count2.to(wide), split_count3.to(wide), second),
+                wide_count,
+                first,
+            )
+        if ctx.needs_input_grad[2]:
+            if first_order:
                 conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
                     rt.flatten(second, 0, 1).unsqueeze(1).to(low),
                     (1, 1, window.shape[0], window.shape[1]),
@@ -324,14 +309,7 @@ class _SsimLoss(Function):
                     (1, 1, window.shape[0], window.shape[1]),
                     low_grad_t,
                 )
-        else:
-            if ctx.needs_input_grad[1]:
-                grad_second = (
-                    split_first.to(wide)
-                    + split_first2.to(wide) * second
-                    + wide_low_window * first
-                )
-            if ctx.needs_input_grad[2]:
+            else:
                 conv2d_weight = torch.nn.grad.conv2d_weight(
                     low_first, (1, 1, window.shape[0], window.shape[1]), low_grad_m
                 )
@@ -347,7 +325,6 @@ class _SsimLoss(Function):
                 conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
                     second_squared, (1, 1, window.shape[0], window.shape[1]), low_grad_t
                 )
-        if ctx.needs_input_grad[2]:
             spread_second_squared = conv2d_weight_with_low_grad_t.squeeze(1).squeeze(0)
             if first_order:
                 conv2d_weight = torch.nn.grad.conv2d_weight(

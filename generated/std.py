@@ -92,10 +92,8 @@ def std(
     if type(correction) is not float:
         correction = rt.number(correction, "std: correction")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or type(keepdim) is not bool
-        or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"

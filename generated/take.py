@@ -53,8 +53,7 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     names the argument that does not fit.
     """
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(index, torch.Tensor)
         or index.dtype != torch.int64
         or index.device != input.device

@@ -52,12 +52,10 @@ def take_along_dim(
     """
     dim = dim if type(dim) is int else rt.integer(dim, "take_along_dim: dim")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or not isinstance(indices, torch.Tensor)
         or indices.dtype != torch.int64
         or indices.device != input.device
-        or input.dim() < 1
         or not -input.dim() <= dim < input.dim()
         or indices.dim() != input.dim()
         or indices.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]

@@ -35,8 +35,7 @@ class _Tanh(Function):
         (F,) = ctx.saved_tensors
         F, G = rt.widened(F, G)
         if rt.unrecorded(G):
-            grad_input = torch.ops.aten.tanh_backward(G, F)
-            return grad_input
+            return torch.ops.aten.tanh_backward(G, F)
         grad_input = G * (1 - F.square())
         return grad_input
 
@@ -47,7 +46,7 @@ def tanh(input: torch.Tensor) -> torch.Tensor:
     Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
     not fit.
     """
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("tanh", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tanh_forward(input)

@@ -45,7 +45,7 @@ def threshold(input: torch.Tensor, level: float, value: float) -> torch.Tensor:
     """
     level = level if type(level) is float else rt.number(level, "threshold: level")
     value = value if type(value) is float else rt.number(value, "threshold: value")
-    if not isinstance(input, torch.Tensor) or not input.is_floating_point():
+    if not rt.floating(input):
         raise rt.explained("threshold", "input[*p]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _threshold_forward(input, level, value)

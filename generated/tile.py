@@ -39,13 +39,7 @@ def tile(input: torch.Tensor, repeats: int, dim: int) -> torch.Tensor:
     """
     repeats = repeats if type(repeats) is int else rt.integer(repeats, "tile: repeats")
     dim = dim if type(dim) is int else rt.integer(dim, "tile: dim")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
-        or not -input.dim() <= dim < input.dim()
-        or repeats < 1
-    ):
+    if not rt.floating(input) or not -input.dim() <= dim < input.dim() or repeats < 1:
         signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
         raise rt.explained("tile", signature, input, dim, repeats)
     return _tile_forward(input, repeats, dim)

@@ -51,13 +51,7 @@ def toeplitz(weight: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
     if type(columns) is not int:
         columns = rt.integer(columns, "toeplitz: columns")
-    if (
-        not isinstance(weight, torch.Tensor)
-        or not weight.is_floating_point()
-        or weight.dim() != 1
-        or rows < 1
-        or columns < 1
-    ):
+    if not rt.floating(weight) or weight.dim() != 1 or rows < 1 or columns < 1:
         signature = "weight[d]; rows=size(i); columns=size(j)"
         raise rt.explained("toeplitz", signature, weight, rows, columns)
     if not torch.is_grad_enabled() or rt.forward_mode():

@@ -41,12 +41,7 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     Returns y of input[i,i']. A TypeError or ValueError names the argument that does not
     fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() != 2
-        or input.shape[1] != input.shape[0]
-    ):
+    if not rt.floating(input) or input.dim() != 2 or input.shape[1] != input.shape[0]:
         raise rt.explained("trace", "input[i,i'=i]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _trace_forward(input)

@@ -23,10 +23,6 @@ def transpose(input: torch.Tensor) -> torch.Tensor:
     The axes are the last two, torch's dim0 and dim1. Returns C[*b,j,i] of
     input[*b,i,j]. A TypeError or ValueError names the argument that does not fit.
     """
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("transpose", "input[*b,i,j]", input)
     return _transpose_forward(input)

@@ -40,11 +40,7 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "tril: diagonal")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("tril", "input[*b,i,j]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _tril_forward(input, diagonal)

@@ -40,11 +40,7 @@ def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "triu: diagonal")
-    if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 2
-    ):
+    if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("triu", "input[*b,i,j]", input)
     if not torch.is_grad_enabled() or rt.forward_mode():
         return _triu_forward(input, diagonal)

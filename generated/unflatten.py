@@ -26,8 +26,7 @@ def unflatten(input: torch.Tensor, inner: int) -> torch.Tensor:
     """
     inner = inner if type(inner) is int else rt.integer(inner, "unflatten: inner")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
+        not rt.floating(input)
         or input.dim() < 1
         or inner < 1
         or input.shape[-1] % inner != 0

@@ -42,9 +42,7 @@ def unfold(input: torch.Tensor, dimension: int, length: int, step: int) -> torch
     length = length if type(length) is int else rt.integer(length, "unfold: length")
     step = step if type(step) is int else rt.integer(step, "unfold: step")
     if (
-        not isinstance(input, torch.Tensor)
-        or not input.is_floating_point()
-        or input.dim() < 1
+        not rt.floating(input)
         or not -input.dim() <= dimension < input.dim()
         or length < 1
         or step < 1

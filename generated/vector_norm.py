@@ -119,10 +119,8 @@ def vector_norm(
     ord = ord if type(ord) is float else rt.number(ord, "vector_norm: ord")
     dim = dim if type(dim) is int else rt.integer(dim, "vector_norm: dim")
     if (
-        not isinstance(x, torch.Tensor)
-        or not x.is_floating_point()
+        not rt.floating(x)
         or type(keepdim) is not bool
-        or x.dim() < 1
         or not -x.dim() <= dim < x.dim()
         or not ord > 0
         or not ord < 1000000000

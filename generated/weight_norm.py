@@ -55,6 +55,7 @@ class _WeightNorm(Function):
         q_axes = ctx.q_axes
         grad_v = grad_g = None
         first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             v, g, norm, G = rt.widened(v, g, norm, G)
         else:
@@ -62,14 +63,12 @@ class _WeightNorm(Function):
             norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
         sum_of_G_v = rt.sum_over(G * v, (*p_leading, *q_axes))
         if ctx.needs_input_grad[0]:
-            if first_order:
-                grad_v = torch.addcmul(
+            grad_v = reuse.mul(
+                torch.addcmul(
                     G, rt.unsqueeze(sum_of_G_v / norm.square(), q_axes), v, value=-1
-                ).mul_(rt.unsqueeze(g / norm, q_axes))
-            else:
-                grad_v = rt.unsqueeze(g / norm, q_axes) * (
-                    G - rt.unsqueeze(sum_of_G_v / norm.square(), q_axes) * v
-                )
+                ),
+                rt.unsqueeze(g / norm, q_axes),
+            )
         if ctx.needs_input_grad[1]:
             grad_g = sum_of_G_v / norm
         return grad_v, grad_g, None
@@ -85,7 +84,6 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
     if (
         not rt.floating(v, g)
-        or v.dim() < 1
         or not -v.dim() <= dim < v.dim()
         or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
     ):

@@ -28,7 +28,7 @@ from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Kind, Operation
 from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
-from derive.program.cse import Line, is_brief, tidy
+from derive.program.cse import Line, is_brief, named_once, tidy
 from derive.program.gradient_predication import (
     Needs,
     fill_output_masks,
@@ -243,8 +243,8 @@ def read_saved_shapes(body: Body) -> Body:
     saved = [name for name in spec.saved if name not in border.entered]
     inputs = [name for name in spec.places if name not in border.entered]
     lines = with_saved_shapes(body.lines, body.needs, saved)
-    lines = with_kept_shapes(lines, body.needs, inputs, border)
-    return replace(body, lines=tuple(lines))
+    lines = named_once(with_kept_shapes(lines, body.needs, inputs, border))
+    return replace(body, lines=tuple(lines), needs=tuple(needed_by(lines, spec.gradients)))
 
 
 @as_pass

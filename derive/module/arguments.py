@@ -89,18 +89,17 @@ def kind_checks(op: Operation) -> list[ArgumentCheck]:
     others could be None.
     """
     first, *others = in_turn(op)
-    floats = [t for t in others if t.kind == "float"]
-    result = [ArgumentCheck(test) for test in _kind_tests(first)]
-    if first.kind == "float" and floats:
+    if first.kind != "float":
+        result = [ArgumentCheck(test) for test in _kind_tests(first)]
+    else:
+        floats = [t for t in others if t.kind == "float"]
         required = [t.name for t in floats if t.default is None]
         optional = [t.name for t in floats if t.default is not None]
         if len(required) < 2 and optional:
             result = [ArgumentCheck(f"{name} is None") for name in required]
-            required, optional = [*required, *optional], []
-            helper = "floating_if_given"
+            optional = [*required, *optional]
         else:
-            result, helper = [], "floating"
-        result.append(ArgumentCheck(f"not rt.{helper}({', '.join([first.name, *required])})"))
+            result = [ArgumentCheck(f"not rt.floating({', '.join([first.name, *required])})")]
         if optional:
             given = ", ".join([first.name, *optional])
             result.append(ArgumentCheck(f"not rt.floating_if_given({given})"))

@@ -36,10 +36,12 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
     for t in optional:
         shape_of_absent(op, t)
     shapes = ShapeChecks(op, frame)
-    result = [*kind_checks(op), *parameter_kinds(op), *shapes.ranks()]
-    for p in op.parameters:
-        if isinstance(p, AxisOf):
-            result += _axis_parameter_checks(op, p)
+    placed = [p for p in op.parameters if isinstance(p, AxisOf)]
+    # No position is right in a tensor without axes.
+    implied = {f"{_tensor_with(op, p).name}.dim() < 1" for p in placed}
+    ranks = [check for check in shapes.ranks() if check.test not in implied]
+    result = [*kind_checks(op), *parameter_kinds(op), *ranks]
+    result += (check for p in placed for check in _axis_parameter_checks(op, p))
     result += _axes_in_turn(op)
     for p in op.parameters:
         if isinstance(p, SizeOf):
@@ -88,13 +90,19 @@ def _bound_checks(p: Number) -> list[ArgumentCheck]:
     return result
 
 
-def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
+def _tensor_with(op: Operation, p: AxisOf) -> Tensor:
+    """Return the first input that has the axis of a parameter."""
     home = next((t for t in op.inputs if p.index in t.axes), None)
     if home is None:
         raise LoweringError(
             f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}",
             kind="axis-parameter",
         )
+    return home
+
+
+def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
+    home = _tensor_with(op, p)
     name, rank = p.name, f"{home.name}.dim()"
     found = [ArgumentCheck(f"not -{rank} <= {name} < {rank}", (f"{name}=axis({p.index.name})",))]
     n = home.axes.index(p.index)

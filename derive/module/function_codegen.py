@@ -494,7 +494,8 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     op, program = first.op, first.program
     lines = _both_begin(first, later) + _first_order_test(program, "if ", ":")
     own = first.casts(12, len(_common_casts(first, later)))
-    lines += indented([*own, *_gradient_lines(op, program, first.lines, 12)], 4)
+    own += _gradient_lines(op, program, first.lines, 12, at_once=True)
+    lines += indented(own, 4)
     lines += _later_begins(first, later, 8)
     return [*lines, *_gradient_lines(op, program, later.lines, 8)]
 
@@ -628,13 +629,24 @@ def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
     return found | shapes
 
 
-def _gradient_lines(op: Operation, program: Program, body: Body, indent: int) -> list[str]:
-    """Return the lines of each gradient under its predicate, and the results."""
+def _gradient_lines(
+    op: Operation, program: Program, body: Body, indent: int, at_once: bool = False
+) -> list[str]:
+    """Return the lines of each gradient under its predicate, and the results.
+
+    With ``at_once`` an only gradient is computed in the return statement if it fits one line.
+    """
     lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
     asked = _conditions(op, program, body)
     lines += named_conditions(asked, indent)
-    lines += predicated(items_of(unpacked(body), asked), indent)
-    return [*lines, *return_statement(_returned(op, program), indent)]
+    body, results = unpacked(body), _returned(op, program)
+    if at_once and len(program.gradients) == 1 and body[-1][0].name in results:
+        last = body[-1][0]
+        made = [text(last.code) if x == last.name else x for x in results]
+        if len(return_statement(made, indent)) == 1:
+            body, results = body[:-1], made
+    lines += predicated(items_of(body, asked), indent)
+    return [*lines, *return_statement(results, indent)]
 
 
 def _conditions(op: Operation, program: Program, body: Body) -> Conditions:

@@ -80,8 +80,8 @@ def tidy(
     lines = _reduced_once(_plain_where_shared(lines))
     inlined = [line.having(asked_once(folded(line.code))) for line in _inline(lines)]
     shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
-    result = renumbered(_named_once(shared), lines, taken)
-    result = renumbered(_named_once(cut(result, fresh)), lines, taken)
+    result = renumbered(named_once(shared), lines, taken)
+    result = renumbered(named_once(cut(result, fresh)), lines, taken)
     return renumbered(_join_lines(result, lines), lines, taken)
 
 
@@ -328,7 +328,7 @@ def _share_repeats(
     return repeats.in_order()
 
 
-def _named_once(lines: Sequence[Line]) -> list[Line]:
+def named_once(lines: Sequence[Line]) -> list[Line]:
     """Return the lines without generated names for values that have a name."""
     same: dict[Code, Code] = {}
     made: dict[Code, Code] = {}
@@ -338,7 +338,7 @@ def _named_once(lines: Sequence[Line]) -> list[Line]:
         code = replaced(line.code, same)
         if isinstance(code, Name) and not line.kept:
             same[Name(line.name)] = code
-        elif code in made and not line.kept and not is_size(code):
+        elif code in made and not line.kept:
             same[Name(line.name)] = made[code]
         else:
             made.setdefault(code, Name(line.name))

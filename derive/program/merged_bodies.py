@@ -1,14 +1,14 @@
 """One text of two backwards: that of first order, and that of any order.
 
     shared      k = exp(-gamma*squares)             k = exp(-gamma*squares)
-    a fork      part = h*y.addcmul_(k, x)           part = k*x + y*h
+    a fork      part = tanh_backward(G, h)          part = G*(1 - h*h)
     shared      grad_x = part.sum(0)                product = part.sum(0), renamed
 
 Either order runs exactly the lines of its own body, in their order: nothing is run in addition,
-and no line moves past another. So every fact of the data flow of a body holds in the merged
-text too. In particular, a line of first order that overwrites a temporary is shared as
-``reuse.mul(x, y)``, which overwrites x in first order alone; there only lines of the first body
-follow, none of which reads x. In any order it is x*y, as in the other body.
+and no line moves past another; x + a*b is one call in both if it is one in first order. So every
+fact of the data flow of a body holds in the merged text too. In particular, a line of first order
+that overwrites a temporary is shared as ``reuse.mul(x, y)``, which overwrites x in first order
+alone; there only lines of the first body follow, none of which reads x. In any order it is x*y.
 
 A name of one body becomes that of the other whose line computes the same. The renaming is
 injective and keeps what a body is given and what it returns, so neither body changes its meaning.
@@ -17,7 +17,7 @@ injective and keeps what a body is given and what it returns, so neither body ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -25,7 +25,7 @@ from derive.program.buffer_reuse import in_place_operation, where_allowed
 from derive.program.cse import Line, numbered
 from derive.program.dataflow import live_in
 from derive.program.gradient_predication import Needs
-from derive.program.torch_ir import Binary, Code, Name, names_in, replaced
+from derive.program.torch_ir import Binary, Code, FunctionCall, MethodCall, Name, names_in, replaced
 
 Body = tuple[tuple[Line, Needs], ...]
 """The lines of a backward, and the inputs whose gradients need each."""
@@ -105,16 +105,35 @@ def _same_but_in_place(code: Code, other: Code) -> Code | None:
     """
     if code is other:
         return code
-    plain = in_place_operation(code) or code
+    plain = _operation(code) or code
     for way in (code,) if plain is code else _ways(plain):
         if _alike(way, other):
             pairs = zip(way.parts(), other.parts(), strict=True)
             parts = [_same_but_in_place(a, b) for a, b in pairs]
             if None not in parts:
                 turned = parts if way is plain else parts[::-1]
-                made = _with_parts(code, turned)
-                return made if plain is code else where_allowed(made)
+                return _with_parts(code, turned) if plain is code else _called(code, turned)
     return None
+
+
+def _operation(code: Code) -> Code | None:
+    """Return the operation that a call in place computes, and x + a*b of one for the sum."""
+    match code:
+        case MethodCall(x, "addcmul_", (a, b, *how)) | FunctionCall(
+            "torch.addcmul", (x, a, b, *how)
+        ):
+            return Binary("-" if how else "+", x, Binary("*", a, b))
+    return in_place_operation(code)
+
+
+def _called(code: Code, parts: Sequence[Code | None]) -> Code:
+    """Return the call over these parts of its operation, in place where it may be."""
+    match code, parts:
+        case MethodCall(_, "addcmul_", (_, _, *how)), (Code() as x, Code() as product):
+            return where_allowed(MethodCall(x, "addcmul_", (*product.parts(), *how)))
+        case FunctionCall("torch.addcmul", (_, _, _, *how)), (Code() as x, Code() as product):
+            return FunctionCall("torch.addcmul", (x, *product.parts(), *how))
+    return where_allowed(_with_parts(code, parts))
 
 
 def _ways(code: Code) -> Iterator[Code]:
@@ -140,10 +159,30 @@ def _alike(code: Code, other: Code) -> bool:
     return len(code.parts()) == len(other.parts()) and _shell(code) is _shell(other)
 
 
-@lru_cache(maxsize=2**12)
+@lru_cache(maxsize=2**14)
 def _shell(code: Code) -> Code:
     """Return the code with all of its parts left out."""
     return _with_parts(code, [_HOLE] * len(code.parts()))
+
+
+class _Forms:
+    """Numbers of codes: equal if names, operations in place and the order of x + y may differ."""
+
+    def __init__(self) -> None:
+        self._of: dict[Code, int] = {}
+        self._numbers: dict[tuple[Code | int, ...], int] = {}
+
+    def of(self, code: Code) -> int:
+        """Return the number of a code."""
+        if code not in self._of:
+            plain = _operation(code) or code
+            whole: Code = _HOLE if isinstance(plain, Name) else plain
+            parts = [self.of(part) for part in whole.parts()]
+            if isinstance(plain, Binary) and plain.op in "+*":
+                parts.sort()
+            content = (_shell(whole) if parts else whole, *parts)
+            self._of[code] = self._numbers.setdefault(content, len(self._numbers))
+        return self._of[code]
 
 
 # -------------------------------------------------------------------- names
@@ -151,10 +190,6 @@ def _shell(code: Code) -> Code:
 
 Guess = Callable[[str, str], bool]
 """Whether two names may be paired because lines that are alike read them."""
-
-
-def _never(_name: str, _other: str) -> bool:
-    return False
 
 
 @dataclass
@@ -174,6 +209,14 @@ class _Renaming:
         self.free_later = {name: kept for name, kept in local.items() if name not in fixed}
         self.known = set[str]()
         """The partners."""
+        self.forms = _Forms()
+        self.of_form: dict[tuple[int, Needs], list[Line]] = {}
+        """The lines of the other body by the forms of their codes."""
+        self.named: dict[tuple[str, Needs], list[Line]] = {}
+        """These lines by their names, the last one first."""
+        for line, needs in self.later:
+            self.of_form.setdefault((self.forms.of(line.code), needs), []).append(line)
+            self.named.setdefault((line.name, needs), []).insert(0, line)
         for name in [n for n, kept in self.free.items() if kept and self.free_later.get(n)]:
             self._pair({name: name})
         self._find()
@@ -185,7 +228,7 @@ class _Renaming:
 
     def _find(self) -> None:
         """Pair names until no line tells of more: by their own code before that of readers."""
-        while self._by_code(_never) or self._by_readers() or self._by_code(self._are_unnamed):
+        while self._by_code() or self._by_readers() or self._by_code(self._are_unnamed):
             pass
 
     def _by_readers(self) -> bool:
@@ -193,16 +236,17 @@ class _Renaming:
         return any(
             self._pair(self._unified(line.code, other.code, self._may_pair) or {})
             for line, needs in reversed(self.first)
-            for other, own in reversed(self.later)
-            if needs == own and self._same(line.name, other.name)
+            for other in self.named.get((self.partner.get(line.name, line.name), needs), ())
+            if self._same(line.name, other.name)
         )
 
-    def _by_code(self, guess: Guess) -> bool:
+    def _by_code(self, guess: Guess = lambda *_: False) -> bool:
         """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
-        alone = [(x, own) for x, own in self.first if x.name not in self.partner]
-        for line, needs in alone if self.free else ():
-            for other, own in self.later:
-                if needs != own or not self._may_pair(line.name, other.name):
+        for line, needs in self.first:
+            if line.name in self.partner or line.name not in self.free:
+                continue
+            for other in self.of_form.get((self.forms.of(line.code), needs), ()):
+                if not self._may_pair(line.name, other.name):
                     continue
                 new = self._unified(line.code, other.code, guess)
                 if new is not None and line.name not in new and other.name not in new.values():
@@ -242,7 +286,7 @@ class _Renaming:
                 return False
             new[code.id] = other.id
             return True
-        plain = in_place_operation(code)
+        plain = _operation(code)
         for way in (code,) if plain is None else _ways(plain):
             if way is other and not any(n in self.free for n in names_in(way)):
                 return True

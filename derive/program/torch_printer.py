@@ -58,8 +58,7 @@ def is_long(start: str, code: Code) -> bool:
     if fits(start, code):
         return False
     if len(start) + len(text(code)) > MOST_LINES * (COLUMNS - _BODY + 1):
-        # So much is on no fewer lines, each of which ends with at most one space.
-        return True
+        return True  # with a space for each break
     lines = broken(start, code, indent=_BODY)
     return len(lines) > MOST_LINES or any(map(_is_torn, lines, lines[1:], lines[2:]))
 

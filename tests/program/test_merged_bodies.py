@@ -101,10 +101,20 @@ def test_a_line_in_place_is_shared_where_it_writes_in_first_order_alone():
     follows(*IN_PLACE, made, ["grad_x"])
 
 
-def test_a_sum_of_three_is_not_the_product_added_in_one_call():
-    """addcmul rounds once, a product and a sum twice."""
-    first, later = body("grad_x = a.addcmul_(b, c)"), body("grad_x = a + b*c")
-    assert not shared(merge_bodies(first, later, ["grad_x"], ["x"]))
+@pytest.mark.parametrize(
+    ("one", "two", "both"),
+    [
+        ("a.addcmul_(b, c)", "a + b*c", "reuse.addcmul(a, b, c)"),
+        ("a.addcmul_(b, c)", "b*c + a", "reuse.addcmul(a, b, c)"),
+        ("a.addcmul_(b, c, value=-1)", "a - b*c", "reuse.addcmul(a, b, c, value=-1)"),
+        ("torch.addcmul(a, b, c)", "a + b*c", "torch.addcmul(a, b, c)"),
+        ("a.addcmul_(b, c, value=-1)", "b*c - a", ""),
+        ("a.addcmul_(b, c)", "a - b*c", ""),
+    ],
+)
+def test_a_product_is_added_in_one_call_in_both(one, two, both):
+    made = merge_bodies(body(f"grad_x = {one}"), body(f"grad_x = {two}"), ["grad_x"], ["x"])
+    assert shared(made) == ([f"grad_x = {both}"] if both else [])
 
 
 class InPlace:
@@ -152,13 +162,18 @@ def follows(first: Body, later: Body, made: list[Segment], results: list[str]) -
 def decided(code: Code) -> Code:
     """Each operation in place, where it may be."""
     made = code.map(decided)
-    return made if in_place_operation(code) is None else where_allowed(made)
+    added = isinstance(code, MethodCall) and code.name == "addcmul_"
+    return where_allowed(made) if added or in_place_operation(code) is not None else made
 
 
 def undone(code: Code) -> Code:
     """No operation in place, and the operands of sums and products in the order of their text."""
     made = code.map(undone)
     match made:
+        case FunctionCall("reuse.addcmul" | "torch.addcmul", (x, a, b, *how)):
+            made = undone(Binary("-" if how else "+", x, undone(Binary("*", a, b))))
+        case MethodCall(x, "addcmul_", (a, b, *how)):
+            made = undone(Binary("-" if how else "+", x, undone(Binary("*", a, b))))
         case FunctionCall(name, (x, *rest)) if name.startswith("reuse."):
             made = in_place_operation(MethodCall(x, f"{name.removeprefix('reuse.')}_", tuple(rest)))
             assert made is not None
@@ -169,7 +184,8 @@ def undone(code: Code) -> Code:
 
 @pytest.mark.parametrize(
     "name",
-    "lstm_cell graph_attention cdist linear_attention layer_norm mmd multi_head_attention".split(),
+    "lstm_cell graph_attention cdist linear_attention layer_norm mmd multi_head_attention "
+    "rms_norm".split(),
 )
 def test_either_order_runs_its_own_lines(name):
     op = catalog.find(name)

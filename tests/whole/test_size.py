@@ -21,7 +21,7 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 5_900,
+    "derive/module": 6_000,
     "derive/notation": 8_200,
     "derive/program": 7_500,
     "derive/reports": 1_800,
