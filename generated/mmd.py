@@ -138,11 +138,13 @@ class _Mmd(Function):
                 )
             X_centred = X - centre
             if first_order:
-                twice_Kxx = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1)
-                Kxx_X_minus_centre = ((Kxx + Kxx.mT) @ X_centred).mul_(2)
-                scaled_Kxx_difference = Kxx_X_minus_centre.addcmul_(
-                    twice_Kxx, X_centred, value=-1
-                ).div_(X.shape[0])
+                twice_Kxx_X_minus_centre = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(
+                    1
+                ) * X_centred
+                Kxx_difference = (
+                    ((Kxx + Kxx.mT) @ X_centred).mul_(2).sub_(twice_Kxx_X_minus_centre)
+                )
+                scaled_Kxx_difference = Kxx_difference.div_(X.shape[0])
             else:
                 sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
                 X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
@@ -177,11 +179,13 @@ class _Mmd(Function):
                 Kxy.sum(0).unsqueeze(1) * Y_centred, Kxy.mT @ X_difference
             )
             if first_order:
-                twice_Kyy = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1)
-                Kyy_plus_Kyy_Y_centred = ((Kyy + Kyy.mT) @ Y_centred).mul_(2)
-                scaled_Kyy_difference = Kyy_plus_Kyy_Y_centred.addcmul_(
-                    twice_Kyy, Y_centred, value=-1
-                ).div_(Y.shape[0])
+                twice_Kyy_Y_centred = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(
+                    1
+                ) * Y_centred
+                Kyy_difference = (
+                    ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(twice_Kyy_Y_centred)
+                )
+                scaled_Kyy_difference = Kyy_difference.div_(Y.shape[0])
             else:
                 scaled_Kyy_difference = (
                     2 * ((Kyy + Kyy.mT) @ Y_centred)

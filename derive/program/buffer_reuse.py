@@ -229,6 +229,9 @@ class InPlaceWriter:
         if not all(self._is_float(x, worlds) for x in (total, a, b)):
             return None
         product = Binary("*", a, b)
+        if op == "-" and _contracts_what_it_reads(total, product):
+            # W@x - sum(W)*x is 0 where W is diagonal, if both products are rounded.
+            return None
         if any(
             self._shape(w, product) != self._shape(w, code) for w in worlds
         ) or not self._is_large(code, worlds):
@@ -352,6 +355,16 @@ class InPlaceWriter:
         name = numbered(VALUE, self.taken)
         self._before.append(Line(name, code, kept=False))
         return Name(name)
+
+
+def _contracts_what_it_reads(total: Code, product: Code) -> bool:
+    """True if the total has a contraction of two tensors that the product reads too."""
+    read = set(names_in(product))
+    return any(
+        len(read.intersection(names_in(part))) > 1
+        for part in subexpressions(total)
+        if torch_op(part).contracts or (isinstance(part, Binary) and part.op == "@")
+    )
 
 
 @lru_cache(maxsize=2**12)

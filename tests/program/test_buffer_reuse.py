@@ -93,6 +93,15 @@ def test_an_operand_that_was_made_here_is_written_over(code, want):
     assert found == f"c = {want or text(code)}"
 
 
+def test_a_weighted_sum_less_the_whole_weight_rounds_both_products():
+    """They are equal, and nothing is left, where each point has a weight for itself alone."""
+    weights = "a", torch_code("x @ x.mT")
+    whole = torch_code("a @ x - a.sum(1, keepdim=True) * x")
+    assert last(weights, ("c", whole)) == "c = (a @ x).sub_(a.sum(1, keepdim=True) * x)"
+    other = torch_code("a @ x - a.sum(1, keepdim=True) * G")
+    assert "addcmul_" in last(weights, ("c", other))
+
+
 @pytest.mark.parametrize(
     "made",
     [
