@@ -191,10 +191,10 @@ class Samples:
     def _drawn(self, name: str, way: Mapping[Any, int], seed: int, attempt: int) -> Any:
         """Draw values like those of the example.
 
-        After the first attempt, values stay below 1 if those of the example do. The last attempts
-        repeat the example with small changes, because its values may be ordered, as the corners of
-        boxes. Integers have markers at the first attempt only, because not every function takes
-        them.
+        After the first attempt, values stay below 1, or integers above 0, if those of the example
+        do. The last attempts repeat the example with small changes, because its values may be
+        ordered, as the corners of boxes. Integers have markers at the first attempt only, because
+        not every function takes them.
         """
         import torch
 
@@ -209,7 +209,9 @@ class Samples:
             return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
         if value.kind == "int":
             top = int(example.max()) + 1 if example.numel() else 1
-            positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+            least = 1 if attempt and example.numel() and int(example.min()) > 0 else 0
+            most = max(least + 1, min(top, least + 3))
+            positions = torch.randint(least, most, shape, generator=generator)
             if attempt or not marks:
                 return positions
             marked = torch.rand(shape, generator=generator) < _MARKED
