@@ -60,6 +60,9 @@ class Bounds:
         self._least = least or {}
         self._sizes: dict[str, Polynomial] = {}
         self._proved: dict[Polynomial, bool] = {}
+        self._forms: dict[ex.Expr, Polynomial | None] = {}
+        self._open = 0
+        """The sizes whose definitions are being read: what is found meanwhile is not kept."""
 
     def size(self, extent: str) -> Polynomial:
         """The size of an extent, in terms of sizes that are not defined by others."""
@@ -68,7 +71,9 @@ class Bounds:
             own = Polynomial.of(ex.Size(extent))
             # A cyclic definition leaves the size as an atom.
             self._sizes[extent] = own
+            self._open += 1
             found = self.definition(extent)
+            self._open -= 1
             if found is None or any(isinstance(a, ex.Call) for key in found.terms for a in key):
                 found = own
             self._sizes[extent] = found
@@ -88,10 +93,14 @@ class Bounds:
 
         None if it is no such sum.
         """
+        if e in self._forms:
+            return self._forms[e]
         found = polynomial(e, self._atom, _MOST_TERMS)
-        if found is None or len(found.terms) > _MOST_TERMS:
-            return None
-        return found if found.is_whole else None
+        if found is not None and (len(found.terms) > _MOST_TERMS or not found.is_whole):
+            found = None
+        if not self._open:
+            self._forms[e] = found
+        return found
 
     def _atom(self, e: ex.Expr) -> Polynomial | None:
         match e:
