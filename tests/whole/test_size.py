@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_800,
+    "derive": 86_000,
     "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_000,
+    "derive/tracing": 9_100,
     "templates": 1_700,
-    "tests": 67_500,
+    "tests": 67_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
