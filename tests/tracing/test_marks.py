@@ -88,3 +88,14 @@ def test_lengths_stay_above_0():
         return (x * kept).sum(1) / lengths + last
 
     assert_read(mean_and_last, [(3, 5), torch.tensor([5, 2, 1])], [(2, 4), torch.tensor([1, 4])])
+
+
+def test_the_last_position_of_a_length():
+    """With a length of 0 it would be -1, which torch counts from the end."""
+
+    def last(x, lengths):
+        return x[torch.arange(x.shape[0]), lengths - 1].exp()
+
+    op = assert_read(last, [(3, 5), torch.tensor([5, 2, 1])], [(2, 4), torch.tensor([1, 4])])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        derive.load(op)(torch.randn(2, 4), torch.tensor([0, 2]))
