@@ -134,11 +134,12 @@ class Audit:
 
         def ended(own: Subject) -> Outcome | None:
             # Copied, because torch refuses to change a leaf in place.
-            return _none_if_raises(
+            found: Outcome | None = _none_if_raises(
                 lambda: outcome(
                     own, args, random_cotangents(own, args, 1), copied=True, right=({}, 0.0)
                 )
             )
+            return found
 
         made = ended(subject)
         if made is not None and made.error and made.args[0] is not None:

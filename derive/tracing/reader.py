@@ -44,6 +44,7 @@ _MATRIX = (
     "a matrix decomposition or linear solve is not an index expression; compute it outside and "
     "pass its result as an argument"
 )
+_RECURRENT = "write its steps as a loop over torch.nn.LSTMCell or torch.nn.GRUCell"
 NO_READING = (
     "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
     "or where, or compute it outside and pass its result as an argument"
@@ -61,6 +62,7 @@ _NAMES = {
     _COUNT: (
         "nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive bincount"
     ),
+    _RECURRENT: "lstm gru",
     COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
     _MATRIX: (
         "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "

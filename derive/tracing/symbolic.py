@@ -100,6 +100,7 @@ def _symbolic_replacements() -> Any:
         torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
+        torch.Tensor.__getitem__: _at,
     }
     others |= dict.fromkeys(pools, _max_pool1d)
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
@@ -137,6 +138,26 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _at(x: Any, index: Any) -> Any:
+    """Return x[index]; an integer tensor without axes, which torch makes a number, selects."""
+    import torch
+
+    parts = index if isinstance(index, tuple) else (index,)
+    tensors = {n: p for n, p in enumerate(parts) if isinstance(p, torch.Tensor)}
+    ones = [n for n, p in tensors.items() if not (p.shape or p.dtype.is_floating_point)]
+    if not ones or any(tensors[n].dtype is torch.bool for n in ones):
+        return x[index]
+    if len(tensors) > len(ones) or any(isinstance(p, list | bool) for p in parts):
+        return x[tuple(p.reshape(1) if n in ones else p for n, p in enumerate(parts))]
+    x = x[tuple(slice(None) if n in ones else p for n, p in enumerate(parts))]
+    kept = [int(p is None or isinstance(p, slice) or n in ones) for n, p in enumerate(parts)]
+    for n in reversed(ones):
+        after = any(p is Ellipsis for p in parts[:n])
+        axis = -1 - sum(kept[n + 1 :]) if after else sum(kept[:n])
+        x, kept[n] = x.index_select(axis, parts[n].reshape(1)).squeeze(axis), 0
+    return x
 
 
 def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:

@@ -76,38 +76,29 @@ def _held(
     for drawn, asked, spare in samples.draws():
         if spare and held >= _ENOUGH:
             break
-        first: Any = None
-        for attempt in range(_DRAWS):
-            given = drawn(attempt)
-            if silent is None:
-                silent = _without_gradient(function, given, dtype)
-            for name in silent:
-                given[name] = given[name].detach()
-            try:
-                with exact(dtype):
-                    want = _values_and_gradients(function(**given), given)
-            except Exception:
-                # The function rejects these sizes, or values out of its range.
-                want = None
-            if _all(torch.isfinite, want) or (want is None and attempt):
+        if silent is None:
+            silent = _without_gradient(function, drawn(0), dtype)
+        # A position below 0 is none of a spec; torch counts it from the end.
+        starts = (0,) if any(samples.marks.values()) else (0, 1)
+        have: Any = None
+        for start in starts:
+            given, want = _defined(function, partial(_detached, drawn, silent), start, dtype)
+            read = {t.name: given[t.name] for t in op.inputs}
+            if want is None or _is_too_large(f, read):
                 break
-            if first is None and _all(lambda t: ~t.isnan(), want):
-                first = given, want
-        if first is not None and not _all(torch.isfinite, want):
-            given, want = first
-        if want is None:
+            try:
+                have = _values_and_gradients(f(*read.values()), given)
+                break
+            except Exception as error:
+                outside = "out of bounds" in str(error) or "out of range" in str(error)
+                if start == starts[-1] or not outside:
+                    raise DeriveError(
+                        f"the spec fails on inputs that the function takes: {error}\n{op}",
+                        kind="reading-differs",
+                    ) from error
+        if have is None:
+            large += want is not None
             continue
-        read = {t.name: given[t.name] for t in op.inputs}
-        if _is_too_large(f, read):
-            large += 1
-            continue
-        try:
-            have = _values_and_gradients(f(*read.values()), given)
-        except Exception as error:
-            raise DeriveError(
-                f"the spec fails on inputs that the function takes: {error}\n{op}",
-                kind="reading-differs",
-            ) from error
         differs = _differs(want, have, given)
         if differs and asked:
             raise DeriveError(
@@ -129,6 +120,41 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _detached(
+    drawn: Callable[[int], dict[str, Any]], silent: Sequence[str], attempt: int
+) -> dict[str, Any]:
+    """Return a draw in which these inputs have no gradient."""
+    return {name: t.detach() if name in silent else t for name, t in drawn(attempt).items()}
+
+
+def _defined(
+    function: Callable[..., Any], drawn: Callable[[int], dict[str, Any]], start: int, dtype: Any
+) -> tuple[dict[str, Any], Any]:
+    """Return (inputs, values and gradients) of the first draw at which all are finite.
+
+    If there is none, it is the first without nan, or the last; the second is None if the function
+    rejects the inputs.
+    """
+    import torch
+
+    first: Any = None
+    for attempt in range(start, _DRAWS):
+        given = drawn(attempt)
+        try:
+            with exact(dtype):
+                want = _values_and_gradients(function(**given), given)
+        except Exception:
+            # The function rejects these sizes, or values out of its range.
+            want = None
+        if _all(torch.isfinite, want):
+            return given, want
+        if want is None and attempt:
+            break
+        if first is None and _all(lambda t: ~t.isnan(), want):
+            first = given, want
+    return first or (given, want)
 
 
 @dataclass(frozen=True)
@@ -191,10 +217,10 @@ class Samples:
     def _drawn(self, name: str, way: Mapping[Any, int], seed: int, attempt: int) -> Any:
         """Draw values like those of the example.
 
-        After the first attempt, values stay below 1 if those of the example do. The last attempts
-        repeat the example with small changes, because its values may be ordered, as the corners of
-        boxes. Integers have markers at the first attempt only, because not every function takes
-        them.
+        After the first attempt, values stay below 1, or integers above 0, if those of the example
+        do. The last attempts repeat the example with small changes, because its values may be
+        ordered, as the corners of boxes. Integers have markers at the first attempt only, because
+        not every function takes them.
         """
         import torch
 
@@ -209,7 +235,9 @@ class Samples:
             return torch.rand(shape, generator=generator) < _HELD[attempt % len(_HELD)]
         if value.kind == "int":
             top = int(example.max()) + 1 if example.numel() else 1
-            positions = torch.randint(0, max(1, min(top, 3)), shape, generator=generator)
+            least = 1 if attempt and example.numel() and int(example.min()) > 0 else 0
+            most = max(least + 1, min(top, least + 3))
+            positions = torch.randint(least, most, shape, generator=generator)
             if attempt or not marks:
                 return positions
             marked = torch.rand(shape, generator=generator) < _MARKED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.reads import assert_read
 
 import derive
 from derive.tracing.read import reading
@@ -99,3 +100,20 @@ def changed_in_place(x, m):
 def test_what_depends_on_their_number_or_order_is_refused(function):
     with pytest.raises(derive.DeriveError):
         derive.read_torch(function, r(3, 5), MASK)
+
+
+AT = {
+    "first": lambda x, i: x[i[0]].exp(),
+    "last": lambda x, i: x[..., i[1]].exp(),
+    "two": lambda x, i: x[i[1], :, i[0]].exp(),
+    "an axis between": lambda x, i: x[1:, None, i[0], 0:2].exp(),
+    "around an ellipsis": lambda x, i: x[i[1], ..., i[0]].exp(),
+    "beside a tensor": lambda x, i: x[i[1], i].exp(),
+    "each row": lambda x, i: sum(x[n, 0].log_softmax(-1)[i[n]] for n in range(2)),
+}
+
+
+@pytest.mark.parametrize("name", AT)
+def test_an_element_of_an_integer_tensor_selects(name):
+    examples = [(4, 3, 5), torch.tensor([2, 0])]
+    assert_read(AT[name], examples, [(5, 4, 6), torch.tensor([3, 1])])

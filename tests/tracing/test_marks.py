@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.reads import assert_read
 
 import derive
 
@@ -76,3 +77,25 @@ def test_values_in_the_order_of_the_example_are_held():
     derive.read_torch(density, torch.stack([start, start + 1], 1))
     larger = [x for x in met if len(x) > 8]
     assert any(bool((x[:, 0] < x[:, 1]).all()) for x in larger)
+
+
+def test_lengths_stay_above_0():
+    """A mean over a length of 0 is nan, and its last position would be -1."""
+
+    def mean_and_last(x, lengths):
+        kept = torch.arange(x.shape[1]) < lengths[:, None]
+        last = x[torch.arange(x.shape[0]), lengths - 1]
+        return (x * kept).sum(1) / lengths + last
+
+    assert_read(mean_and_last, [(3, 5), torch.tensor([5, 2, 1])], [(2, 4), torch.tensor([1, 4])])
+
+
+def test_the_last_position_of_a_length():
+    """With a length of 0 it would be -1, which torch counts from the end."""
+
+    def last(x, lengths):
+        return x[torch.arange(x.shape[0]), lengths - 1].exp()
+
+    op = assert_read(last, [(3, 5), torch.tensor([5, 2, 1])], [(2, 4), torch.tensor([1, 4])])
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        derive.load(op)(torch.randn(2, 4), torch.tensor([0, 2]))

@@ -55,6 +55,17 @@ def volume(x):
     return torch.linalg.slogdet(x)[1]
 
 
+LSTM, GRU = (layer(4, 3).requires_grad_(False) for layer in (torch.nn.LSTM, torch.nn.GRU))
+
+
+def recurrent(x):
+    return LSTM(x)[0]
+
+
+def gated(x):
+    return GRU(x)[0]
+
+
 SAID = {
     top: "topk is not supported: .*positions as an integer argument",
     ordered: "sort is not supported: .*positions",
@@ -67,6 +78,8 @@ SAID = {
     spectrum: "complex|Fourier",
     inverted: "a matrix decomposition or linear solve",
     volume: "a matrix decomposition or linear solve",
+    recurrent: "lstm is not supported: .*LSTMCell",
+    gated: "gru is not supported: .*GRUCell",
 }
 
 
