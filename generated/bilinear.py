@@ -39,10 +39,11 @@ class _Bilinear(Function):
         ctx.b_leading = tuple(range(input1.dim() - 1))
         ctx.low = rt.autocast_product(input1, input2, weight, bias)
         ctx.weight_shape = weight.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            input1 if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
-            input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input1 if needs[1] or needs[2] else None,
+            input2 if needs[0] or needs[2] else None,
+            weight if needs[0] or needs[1] else None,
         )
 
     @staticmethod

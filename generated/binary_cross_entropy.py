@@ -56,10 +56,11 @@ class _BinaryCrossEntropy(Function):
     @staticmethod
     def setup_context(ctx, inputs, loss):
         input, target, weight, ctx.reduction = inputs
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
             input,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            target if needs[0] or needs[2] else None,
+            weight if needs[0] or needs[1] else None,
         )
 
     @staticmethod

@@ -61,13 +61,14 @@ class _CosineEmbeddingLoss(Function):
         ctx.set_materialize_grads(False)
         ctx.loss_shape = target.shape
         ctx.target_shape = target.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            input1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            input2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square1 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            square2 if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            cosine if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input1 if needs[0] or needs[1] else None,
+            input2 if needs[0] or needs[1] else None,
+            target if needs[0] or needs[1] else None,
+            square1 if needs[0] or needs[1] else None,
+            square2 if needs[0] or needs[1] else None,
+            cosine if needs[0] or needs[1] else None,
         )
 
     @staticmethod

@@ -68,9 +68,10 @@ class _CrossEntropyProbabilities(Function):
         ctx.output_shape = loss.shape
         ctx.q_axes = tuple(range(2 - input.dim(), 0))
         ctx.loss_shape = (input.shape[0], *input.shape[2:])
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            target if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            target if needs[0] or needs[2] else None,
+            weight if needs[0] or needs[1] else None,
             F,
         )
 

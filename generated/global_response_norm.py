@@ -49,10 +49,11 @@ class _GlobalResponseNorm(Function):
         ctx.set_materialize_grads(False)
         ctx.s_shape = input.shape[1:-1]
         ctx.input_shape = input.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            input if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            weight if ctx.needs_input_grad[0] else None,
-            norm if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            input if needs[0] or needs[1] else None,
+            weight if needs[0] else None,
+            norm if needs[0] or needs[1] else None,
         )
 
     @staticmethod

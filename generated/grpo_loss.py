@@ -65,11 +65,12 @@ class _GrpoLoss(Function):
         ctx.beta = inputs[6]
         ctx.eps = inputs[7]
         ctx.reward_shape = reward.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
             logprob,
-            old_logprob if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            old_logprob if needs[0] or needs[1] else None,
             reference_logprob,
-            reward if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            reward if needs[0] or needs[1] else None,
             mask,
         )
 

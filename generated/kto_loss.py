@@ -87,11 +87,12 @@ class _KtoLoss(Function):
         ctx.set_materialize_grads(False)
         ctx.loss_shape = policy.shape
         ctx.unrelated_shape = unrelated.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            policy if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            reference if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            desirable if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            divergence if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            policy if needs[0] or needs[1] else None,
+            reference if needs[0] or needs[1] else None,
+            desirable if needs[0] or needs[1] else None,
+            divergence if needs[0] or needs[1] else None,
         )
 
     @staticmethod

@@ -52,12 +52,13 @@ class _LinearAttention(Function):
         ctx.mark_non_differentiable(state, total)
         ctx.set_materialize_grads(False)
         ctx.low = rt.autocast_product(query, key, value)
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
             query,
             key,
-            value if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            output if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
-            state if ctx.needs_input_grad[0] else None,
+            value if needs[0] or needs[1] else None,
+            output if needs[0] or needs[1] else None,
+            state if needs[0] else None,
             total,
         )
 

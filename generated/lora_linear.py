@@ -52,12 +52,13 @@ class _LoraLinear(Function):
         ctx.low = rt.autocast_product(input, weight, lora_A, lora_B, bias)
         ctx.weight_shape = weight.shape
         ctx.lora_A_shape = lora_A.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
             input,
-            weight if ctx.needs_input_grad[0] else None,
-            lora_A if ctx.needs_input_grad[0] or ctx.needs_input_grad[3] else None,
-            lora_B if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            low_ if ctx.needs_input_grad[3] else None,
+            weight if needs[0] else None,
+            lora_A if needs[0] or needs[3] else None,
+            lora_B if needs[0] or needs[2] else None,
+            low_ if needs[3] else None,
         )
 
     @staticmethod

@@ -30,10 +30,11 @@ class _MultiDot(Function):
     def setup_context(ctx, inputs, D):
         A, B, C = inputs
         ctx.low = rt.autocast_product(A, B, C)
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            A if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
-            B if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            C if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            A if needs[1] or needs[2] else None,
+            B if needs[0] or needs[2] else None,
+            C if needs[0] or needs[1] else None,
         )
 
     @staticmethod

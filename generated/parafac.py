@@ -32,10 +32,11 @@ class _Parafac(Function):
     def setup_context(ctx, inputs, X):
         U, V, W = inputs
         ctx.low = rt.autocast_product(U, V, W)
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            U if ctx.needs_input_grad[1] or ctx.needs_input_grad[2] else None,
-            V if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            W if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            U if needs[1] or needs[2] else None,
+            V if needs[0] or needs[2] else None,
+            W if needs[0] or needs[1] else None,
         )
 
     @staticmethod

@@ -46,11 +46,12 @@ class _RnnTanhCell(Function):
     def setup_context(ctx, inputs, h):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
         ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            input if ctx.needs_input_grad[2] else None,
-            hx if ctx.needs_input_grad[3] else None,
-            w_ih if ctx.needs_input_grad[0] else None,
-            w_hh if ctx.needs_input_grad[1] else None,
+            input if needs[2] else None,
+            hx if needs[3] else None,
+            w_ih if needs[0] else None,
+            w_hh if needs[1] else None,
             h,
         )
 

@@ -40,11 +40,12 @@ class _VolumeRendering(Function):
     def setup_context(ctx, inputs, output):
         density, colour, length = inputs
         weight = output[1]
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            density if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            colour if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            length if ctx.needs_input_grad[0] or ctx.needs_input_grad[2] else None,
-            weight if ctx.needs_input_grad[1] else None,
+            density if needs[0] or needs[2] else None,
+            colour if needs[0] or needs[2] else None,
+            length if needs[0] or needs[2] else None,
+            weight if needs[1] else None,
         )
 
     @staticmethod

@@ -173,6 +173,8 @@ class Subject:
         """Run the forward or the reference with torch operations under autograd."""
         import torch
 
+        if self.copied:
+            args = [a.clone() if is_float(a) else a for a in args]
         with same_draws(), torch.enable_grad():
             if self.reference is not None:
                 return tensors_of(self.reference(*args))
@@ -287,12 +289,8 @@ def leaves_of(
 
 def with_leaves(args: Sequence[Any], leaves: Mapping[int, Any], copied: bool) -> list[Any]:
     """Insert leaves into the arguments, as copies if the forward may overwrite them."""
-    return [
-        (leaves[n].clone() if copied else leaves[n])
-        if n in leaves
-        else (a.detach() if is_float(a) else a)
-        for n, a in enumerate(args)
-    ]
+    given = [leaves.get(n, a.detach() if is_float(a) else a) for n, a in enumerate(args)]
+    return [a.clone() if copied and is_float(a) else a for a in given]
 
 
 def right_gradients(

@@ -104,7 +104,7 @@ def _run_and_pull(
     given = [_clone_with_layout(g) for _, g in pairs]
     asked = _engine_gradients(leaves, [o for o, _ in pairs], given, not subject.once)
     # Clone: a second call of backward may overwrite tensors that it keeps.
-    made.given = {n: None if g is None else g.detach().clone() for n, g in asked.items()}
+    made.given = {n: None if g is None else _dense(g).detach().clone() for n, g in asked.items()}
     changed = []
     names = subject.cotangents(len(made.cotangents))
     numbers = [n for n, g in enumerate(made.cotangents) if g is not None]
@@ -184,7 +184,16 @@ def _call_backward(subject: Subject, made: Outcome, outputs: Sequence[Any], node
             raw = node.apply(*full)
     except Exception as error:
         return error_line(error)
-    return raw if isinstance(raw, tuple) else (raw,)
+    return tuple(map(_dense, raw)) if isinstance(raw, tuple) else (_dense(raw),)
+
+
+def _dense(gradient: Any) -> Any:
+    """Return a sparse gradient, as that of an embedding, as a plain tensor; others as they are."""
+    import torch
+
+    if is_tensor(gradient) and gradient.layout != torch.strided:
+        return gradient.to_dense()
+    return gradient
 
 
 def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:

@@ -131,13 +131,18 @@ class Audit:
                     f"{error_line(error)}"
                 ) from error
             return narrow
-        made = _none_if_raises(
-            lambda: outcome(subject, args, random_cotangents(subject, args, 1), right=({}, 0.0))
-        )
-        if made is not None and made.error and made.args[0] is not None:
-            low = _none_if_raises(
-                lambda: outcome(narrow, args, random_cotangents(narrow, args, 1), right=({}, 0.0))
+
+        def ended(own: Subject) -> Outcome | None:
+            # Copied, because torch refuses to change a leaf in place.
+            return _none_if_raises(
+                lambda: outcome(
+                    own, args, random_cotangents(own, args, 1), copied=True, right=({}, 0.0)
+                )
             )
+
+        made = ended(subject)
+        if made is not None and made.error and made.args[0] is not None:
+            low = ended(narrow)
             if low is not None and not low.error:
                 name = str(given).removeprefix("torch.")
                 self.remarks.append(f"backward fails in float64, and is judged in {name}")

@@ -219,7 +219,7 @@ class Context:
         return tv.TracedValue(self.axes_of(values), node, found)
 
     def masked(self, x: tv.TracedValue, mask: tv.TracedValue) -> tv.TracedValue:
-        """Return the elements of x where a mask of its first axes holds."""
+        """Return the elements of x where a mask of its first axes holds, along one axis."""
         for a, b in zip(x.axes, mask.axes, strict=False):
             if bool(a) != bool(b):
                 raise many()
@@ -227,6 +227,7 @@ class Context:
             raise many()
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
+        x = tv.with_first_joined(x, len(mask.axes))
         return replace(x, node=tv.apply("masked", wide.node, x.node))
 
     # ---------------------------------------------------------------- axes

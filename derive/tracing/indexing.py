@@ -11,6 +11,7 @@ from typing import Any
 import sympy
 
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
+from derive.tracing.elementwise import as_number
 from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
@@ -33,6 +34,7 @@ from derive.tracing.values import (
     substituted,
     under_mask,
     walk,
+    with_first_joined,
     with_outer_mask,
 )
 
@@ -59,9 +61,12 @@ _CARRIED = frozenset(
     "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
     "squeeze expand expand_as select slice transpose permute t clone detach to _to_copy alias "
     "contiguous unbind lift_fresh_copy type_as float double ones zeros full ones_like zeros_like "
-    "full_like new_ones new_zeros new_full repeat cat stack dropout sum".split()
+    "full_like new_ones new_zeros new_full repeat cat stack dropout softmax _softmax log_softmax "
+    "_log_softmax linalg_vector_norm var std layer_norm cosine_similarity".split()
 )
-"""Operations that map each element, or those along other axes, within one piece."""
+"""Operations that map each element within one piece."""
+_REDUCTIONS = frozenset("sum mean amax amin prod".split())
+"""Operations over axes: over the axis of the pieces, or others of each piece."""
 _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
@@ -93,7 +98,7 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
         return True
     if context.called in _MADE:
         return bool(_dims(context, node))
-    return context.called in _CARRIED and any(map(_of_one_axis, given))
+    return context.called in _CARRIED | _REDUCTIONS and any(map(_of_one_axis, given))
 
 
 def _of_one_axis(x: Any) -> bool:
@@ -163,9 +168,9 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         return whole
     if name in _REDUCED:
         return _reduced_pieces(context, f, count, args, kwargs)
-    if name == "sum" and not dims:
-        return _sum_of_pieces(context, node, args, kwargs)
-    is_carried = name in _CARRIED or is_of_each_element(f)
+    if name in _REDUCTIONS and not dims:
+        return _reduction_of_pieces(context, node, args, kwargs)
+    is_carried = name in _CARRIED | _REDUCTIONS or is_of_each_element(f)
     if not is_carried:
         raise many()
     if name == "unbind":
@@ -211,8 +216,8 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
     return Pieces(tuple(values))
 
 
-def _sum_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> TracedValue:
-    """Return the sum over the pieces, where their masks hold."""
+def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> TracedValue:
+    """Return the reduction of all pieces, where their masks hold; of several, only a sum."""
     source = node.args[0].meta["val"].shape
     places = [n for n, size in enumerate(source) if symbol_of(size) in context.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
@@ -220,13 +225,14 @@ def _sum_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> Trace
     if wanted is None or wanted == []:
         wanted = range(len(source))
     dims = {d % len(source) for d in ([wanted] if isinstance(wanted, int) else wanted)}
-    if not places or not dims >= set(places) or not isinstance(args[0], Pieces):
+    values = args[0].values if isinstance(args[0], Pieces) else (_piece(args[0], 0),)
+    if not places or not dims >= set(places) or (context.called != "sum" and len(values) > 1):
         raise many()
     made: TracedValue | None = None
-    for value in args[0].values:
-        mask, plain = lifted_mask(value)
+    for value in values:
+        mask, plain = lifted_mask(as_number(value))
         atoms = [a for d in dims for a in plain.axes[d]]
-        body = reduced("sum", atoms, plain.node, mask)
+        body = reduced(context.called, atoms, plain.node, mask)
         axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
         kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
         part = TracedValue(kept, body, plain.kind)
@@ -304,9 +310,7 @@ def index(
             return first_piece(context, x, *given[0])
         if given[0][0] != 0:
             raise many()
-        if len(given[0][1].axes) == 1 and given[0][1].axes[0]:
-            record_pieces(context, 0, [(given[0][1].axes[0][0].size, context.simple(given[0][1]))])
-        return context.masked(x, given[0][1])
+        return _selected(context, x, given[0][1])
     if len(given) == 1:
         return _indexed_axis(context, x, *given[0])
     places = [n for n, _ in given]
@@ -332,7 +336,15 @@ def index(
 def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     if len(mask.axes) != len(x.axes):
         raise many()
-    return context.masked(x.fresh(), mask)
+    return _selected(context, x.fresh(), mask)
+
+
+def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
+    """Return the elements of x where a mask of its first axes holds, and record their axis."""
+    along = with_first_joined(context.simple(mask), len(mask.axes))
+    if along.axes[0]:
+        record_pieces(context, 0, [(along.shape[0], along)])
+    return context.masked(x, mask)
 
 
 def _named_index(context: Context, index: TracedValue) -> TracedValue:

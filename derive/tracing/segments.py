@@ -281,12 +281,10 @@ def _where_mask(
             "a write of as many values as a mask selects is not supported; use torch.where"
         )
     whole = context.masked(x, mask)
+    if values.axes:
+        whole, values = context.aligned(whole, values)
     test, base = tv.selection(whole) or (whole.node, whole.node)
-    if not values.axes:
-        return replace(whole, node=where(test, values.node, base))
-    whole, values = context.aligned(whole, values)
-    test, base = tv.selection(whole) or (whole.node, whole.node)
-    other, node = tv.selection(values) or (None, values.node)
+    other, node = tv.selection(values) or (test, values.node)
     if other != test:
         raise unread("a write of values selected by another mask is not supported; use torch.where")
-    return replace(whole, node=where(test, node, base))
+    return context.regrouped(replace(whole, node=where(test, node, base)), x.shape)

@@ -21,6 +21,7 @@ from derive.tracing.sizes import is_one
 def kept_sizes(function: Any) -> Iterator[None]:
     """Let math.sqrt and logarithms take symbolic sizes, also under other names in the code.
 
+    There, ``len`` of a tensor is its first size, which Python's own makes a number.
     Functions of torch that take numbers only are replaced by equivalents for symbolic sizes.
     """
     import torch
@@ -40,19 +41,33 @@ def kept_sizes(function: Any) -> Iterator[None]:
 
         return of
 
-    changed = [vars(math), *_globals(function)]
+    given = _globals(function)
     names = [
-        (own, n, x) for own in changed for n, x in own.items() if any(x is f for f in of_sizes)
+        (own, n, x)
+        for own in (vars(math), *given)
+        for n, x in own.items()
+        if any(x is f for f in of_sizes)
     ]
+    lengths = [own for own in given if "len" not in own]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
+    for own in lengths:
+        own["len"] = _length
     try:
         with _symbolic_replacements():
             yield
     finally:
         for own, name, plain in names:
             own[name] = plain
+        for own in lengths:
+            del own["len"]
+
+
+def _length(x: Any) -> Any:
+    import torch
+
+    return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:

@@ -21,7 +21,10 @@ _TOLERANCE = 1e-7
 """Some of torch's own kernels have a constant in single precision, such as 1/6."""
 _ENOUGH = 3
 _DRAWS = 8
-"""Maximum number of draws, until the function has no nan, as in a row that is all masked."""
+"""Maximum number of draws, until the function has no nan, as in a row that is all masked, and no
+infinity, as in a quotient by an empty box."""
+_LIKE = 4
+"""Number of draws that are independent of the example's values."""
 _HELD = (0.6, 0.85, 0.15, 0.95, 0.05)
 """Fractions of a mask that hold, one for each draw."""
 _FEW = 100_000
@@ -73,6 +76,7 @@ def _held(
     for drawn, asked, spare in samples.draws():
         if spare and held >= _ENOUGH:
             break
+        first: Any = None
         for attempt in range(_DRAWS):
             given = drawn(attempt)
             if silent is None:
@@ -85,10 +89,12 @@ def _held(
             except Exception:
                 # The function rejects these sizes, or values out of its range.
                 want = None
-            if (
-                want is not None and not any(bool(t.isnan().any()) for own in want for t in own)
-            ) or (want is None and attempt):
+            if _all(torch.isfinite, want) or (want is None and attempt):
                 break
+            if first is None and _all(lambda t: ~t.isnan(), want):
+                first = given, want
+        if first is not None and not _all(torch.isfinite, want):
+            given, want = first
         if want is None:
             continue
         read = {t.name: given[t.name] for t in op.inputs}
@@ -185,8 +191,10 @@ class Samples:
     def _drawn(self, name: str, way: Mapping[Any, int], seed: int, attempt: int) -> Any:
         """Draw values like those of the example.
 
-        After the first attempt, values stay below 1 if those of the example do. Integers have
-        markers at the first attempt only, because not every function takes them.
+        After the first attempt, values stay below 1 if those of the example do. The last attempts
+        repeat the example with small changes, because its values may be ordered, as the corners of
+        boxes. Integers have markers at the first attempt only, because not every function takes
+        them.
         """
         import torch
 
@@ -207,6 +215,12 @@ class Samples:
             marked = torch.rand(shape, generator=generator) < _MARKED
             which = torch.randint(0, len(marks), shape, generator=generator)
             return torch.where(marked, torch.tensor(marks)[which], positions)
+        if attempt >= _LIKE and example.numel():
+            x = example.detach().double()
+            for n, size in enumerate(shape):
+                x = x.index_select(n, torch.arange(size) % x.shape[n])
+            near = 1 + 0.1 * torch.rand(shape, generator=generator, dtype=torch.float64)
+            return (x * near).requires_grad_()
         positive = example.numel() > 0 and bool((example > 0).all())
         if attempt and example.numel() and bool((example.abs() < 1).all()):
             x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
@@ -276,6 +290,11 @@ def exact(dtype: Any) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+def _all(test: Callable[[Any], Any], made: Any) -> bool:
+    """True if there are values and gradients, and a test holds for all their elements."""
+    return made is not None and all(bool(test(t).all()) for own in made for t in own)
 
 
 def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:

@@ -370,6 +370,11 @@ def without_gradient(made: Any) -> Any:
 # x[:, m]           has all elements of the axis, under the axis's mask: `held`
 
 
+def with_first_joined(x: TracedValue, count: int) -> TracedValue:
+    """Return x with its first axes as one, as the elements that a mask of them selects have it."""
+    return replace(x, axes=(tuple(a for axis in x.axes[:count] for a in axis), *x.axes[count:]))
+
+
 def selection(x: Any) -> tuple[TracedNode, TracedNode] | None:
     """Return (mask, element) of a value that has selected elements, else None."""
     match getattr(x, "node", None):

@@ -263,6 +263,40 @@ def test_a_forward_in_place_is_judged():
     assert report.rows[0].wrong.startswith("the factor 3/2 is too many")
 
 
+def test_a_forward_in_place_is_judged_in_float64():
+    class Squared(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x.clone())
+            ctx.mark_dirty(x)
+            return x.square_()
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g * ctx.saved_tensors[0]
+
+    report = derive.audit(Squared, torch.randn(3, 4))
+    assert report.right and not any("float64" in text for text in report.remarks)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_a_sparse_gradient_is_judged_by_its_elements(factor):
+    class Embedding(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, weight, index):
+            ctx.save_for_backward(index)
+            ctx.shape = weight.shape
+            return weight[index]
+
+        @staticmethod
+        def backward(ctx, g):
+            (index,) = ctx.saved_tensors
+            return torch.sparse_coo_tensor(index[None], factor * g, ctx.shape), None
+
+    report = derive.audit(Embedding, torch.randn(5, 3), torch.tensor([0, 2, 2, 4]))
+    assert report.right == (factor == 1)
+
+
 def test_the_fixed_module_has_the_right_gradient(tmp_path):
     report = report_of(Softmax, "s * (g - inner)", "s * g")
     path = tmp_path / "fixed.py"

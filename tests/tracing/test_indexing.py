@@ -88,7 +88,6 @@ def changed_in_place(x, m):
         lambda x, m: x[:, m],
         lambda x, m: x[:, m][:, 0],
         lambda x, m: x[:, m].cumsum(1).sum(),
-        lambda x, m: x[:, m].mean(1),
         lambda x, m: (x[:, m] * x[:, ~m]).sum(),
         lambda x, m: torch.softmax(x[:, m], 1).sum(),
         lambda x, m: x[:, m].flip(1) @ torch.ones(2),

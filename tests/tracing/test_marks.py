@@ -1,4 +1,4 @@
-"""A reading is held at integers that mark a place, and at the example's own values."""
+"""A reading is held at integers that mark a place, and at values like those of the example."""
 
 import pytest
 import torch
@@ -59,3 +59,20 @@ def test_the_integers_of_the_example_are_held():
     derive.read_torch(gathered, torch.randn(5), torch.tensor([3, 0, 4, 1, 2]))
     assert [3, 0, 4, 1, 2] in met
     assert any(len(set(order)) < len(order) for order in met)
+
+
+def test_values_in_the_order_of_the_example_are_held():
+    """A reading is held where the function is finite: lengths of intervals are positive."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    met = []
+
+    def density(x):
+        if not isinstance(x, FakeTensor):
+            met.append(x.detach())
+        return 1 / (x[:, 1] - x[:, 0]).clamp(min=0)
+
+    start = torch.arange(8.0)
+    derive.read_torch(density, torch.stack([start, start + 1], 1))
+    larger = [x for x in met if len(x) > 8]
+    assert any(bool((x[:, 0] < x[:, 1]).all()) for x in larger)

@@ -67,6 +67,7 @@ OF_SIZES = {
         [(2, 5)],
     ),
     "a rest in sight": (lambda x: x * (x.shape[-1] // 2) + x.shape[0] % 2, [(3, 4)], [(2, 5)]),
+    "a length": (lambda x: x / len(x) + torch.arange(len(x))[:, None], [(3, 4)], [(5, 2)]),
     "alpha": (lambda x: torch.add(x, x.tanh(), alpha=x.shape[-1] // 2), [(3, 4)], [(2, 5)]),
     "steps": (
         lambda x: x * abs(x.shape[-1] - x.shape[0]) + math.ceil(x.shape[0] / 2),

@@ -102,6 +102,22 @@ READ = [
         "mean[n,c | m[n,c]]((x[n,c] - y[n,c])**2)",
     ),
     (lambda x, m: x.masked_select(m).amax(), (r(5, 4), r(5, 4) > 0), "amax[n,c | m[n,c]]"),
+    (lambda x, m: x[m].exp().sum() / m.sum(), (r(5), r(5) > 0), "sum[c | m[c]](exp(x[c]))/"),
+    (lambda x, m: x[m].mean(0), (r(5, 4), r(5) > 0), "y[c] = mean[n | m[n]](x[n,c])"),
+    (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
+    (lambda x, m: x[m].sum(-1).mean(), (r(5, 3, 4), r(5, 3) > 0), "mean[n,t | m[n,t]](sum[c]("),
+    (lambda x, m: x[m].var(-1).mean(), (r(5, 4), r(5) > 0), "mean[n | m[n]](sum[c]("),
+    (
+        lambda x, m, i: F.cross_entropy(x[m], i[m]),
+        (r(5, 4), r(5) > 0, I),
+        "/sum[n2 | m[n2]]([i[n2] != -100])",
+    ),
+    (
+        lambda x, i: F.cross_entropy(x[i > 0], i[i > 0]),
+        (r(2, 3, 4), torch.tensor([[1, 2, 3], [0, 3, 0]])),
+        "] > 0]([i[n2",
+    ),
+    (put, (r(5, 3, 4), r(5, 3, 4), r(5, 3) > 0), "where(m[n,t], x[n,t,c]*y[n,t,c], x[n,t,c])*2"),
 ]
 
 
@@ -123,6 +139,9 @@ def test_what_meets_a_position_is_read(function, examples, said):
         (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].norm(), (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
+        (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
+        (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
     ],
 )
 def test_what_is_not_said_is_refused(function, examples, said):
@@ -141,7 +160,7 @@ def test_tensors_made_without_a_dtype_are_those_of_the_check():
     [
         (lambda p, t: torch.arange(p.shape[0]), ""),
         (lambda p, t: torch.arange(t.numel()), ""),
-        (lambda p, t: torch.arange(len(t)), "size(n)=3"),
+        (lambda p, t: torch.arange(len(t)), ""),
         (lambda p, t: range(len(t)), "size(n)=3"),
     ],
 )

@@ -45,9 +45,23 @@ def test_values_between_0_and_1(f):
     held(f, r(3, 5).sigmoid())
 
 
-@pytest.mark.parametrize("f", [torch.acos, torch.asin, torch.erfinv])
+@pytest.mark.parametrize("f", [torch.acos, torch.asin, torch.atanh, torch.erfinv])
 def test_values_between_minus_1_and_1(f):
     held(f, r(3, 5).tanh())
+
+
+def test_values_above_1():
+    held(torch.acosh, r(3, 5).exp() + 1)
+
+
+def test_values_of_either_sign():
+    f = load(reading(torch.asinh, r(3, 5)).operation)
+    x = torch.tensor([[-1e6, -2.0, -1e-9, 0.0, 1e-9, 3.0, 1e6]], dtype=torch.float64)
+    x.requires_grad_()
+    ours, theirs = f(x), torch.asinh(x)
+    torch.testing.assert_close(ours, theirs)
+    slopes = [torch.autograd.grad(y.sum(), x) for y in (ours, theirs)]
+    torch.testing.assert_close(*slopes)
 
 
 def test_an_index_is_compared_with_no_negative_number():
