@@ -369,7 +369,12 @@ ONE = constant(1)
 
 def atom(e: Expr, exponent: int | Fraction = 1) -> Poly:
     """One factor as a Poly."""
-    return poly([make_term(_UNIT, (), (e if exponent == 1 else raised(e, Fraction(exponent)),))])
+    return _single(e if exponent == 1 else raised(e, Fraction(exponent)))
+
+
+@lru_cache(maxsize=2**12)
+def _single(factor: Expr) -> Poly:
+    return poly([make_term(_UNIT, (), (factor,))])
 
 
 def as_poly(e: Expr) -> Poly:

@@ -193,7 +193,9 @@ class _Planner:
         """
         first = self._first_order(self.offered)
         plain = self._beside(first)
-        if first.statistics and _count_operations(plain) <= _count_operations(first):
+        large = set(map(self.given.lets.display_name, self.offered.of))
+        fewer = _count_operations(plain) <= _count_operations(first)
+        if first.statistics and (fewer or not large.isdisjoint(first.statistics)):
             # Reading the statistics may spare nothing.
             with suppress(NeedsFlatGroups):
                 bare = self._first_order(Offer())

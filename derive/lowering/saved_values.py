@@ -53,7 +53,11 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Offer:
-    """The values of a forward that a backward may read; ``of`` has the sources of each map."""
+    """The values of a forward that a backward may read.
+
+    ``of`` has those that are as large as what they are computed from: each map with its sources,
+    a softmax with none.
+    """
 
     values: Mapping[str, Value] = field(default_factory=dict)
     of: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -77,10 +81,10 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
         sources = let.reads().intersection(found)
-        kept = _is_worth_saving(let) or (not sources and _is_normalised(s.code))
-        if kept or _is_map(let, sources):
+        worth = _is_worth_saving(let)
+        if worth or (not sources and _is_normalised(s.code)) or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
-            if not kept:
+            if not worth:
                 of[s.name] = sources.union(*(of.get(name, ()) for name in sources))
     return Offer({name: replace(value, code=Name(name)) for name, value in found.items()}, of)
 

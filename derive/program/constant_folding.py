@@ -11,6 +11,7 @@ Only integers are folded: a quotient or a root keeps the rounding of torch and P
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from derive.algebra.expr import RELATIONS
@@ -36,6 +37,7 @@ _LARGEST = 2**53
 _TRUE, _FALSE = Literal("True"), Literal("False")
 
 
+@lru_cache(maxsize=2**12)
 def folded(code: Code) -> Code:
     """Return the folded code, without recursion: a chain of operators may be of any length."""
     known: dict[Code, Code] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from derive.program.cse import Line
 from derive.program.torch_ir import (
@@ -72,6 +73,8 @@ def _with_axes_of(
 
 def _hoisted(code: Code, numbers: Collection[str]) -> Code:
     """Return the code with axes inserted once where all operands of arithmetic insert the same."""
+    if not _has_insertions(code):
+        return code
     inside: Code = code.map(lambda part: _hoisted(part, numbers))
     match inside:
         case Binary(op, a, b) if op in _ELEMENTWISE:
@@ -102,6 +105,12 @@ def _views_of(code: Code) -> tuple[Code, _Views]:
                 views.insert(0, axes)
             case _:
                 return code, tuple(views)
+
+
+@lru_cache(maxsize=2**13)
+def _has_insertions(code: Code) -> bool:
+    """True if axes are inserted anywhere inside of the code."""
+    return bool(_views_of(code)[1]) or any(map(_has_insertions, code.parts()))
 
 
 def _viewed(code: Code, views: _Views) -> Code:
@@ -141,6 +150,8 @@ class _Inside:
 
     def sunk(self, code: Code) -> Code:
         """Return the code with insertions of axes moved inside, where they can be."""
+        if not _has_insertions(code):
+            return code
         inner, views = _views_of(code)
         if views and not isinstance(inner, Name):
             kept = self.absorbed(inner, views)
