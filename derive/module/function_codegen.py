@@ -363,10 +363,10 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
         shape = f"{name}.shape"
         shape = f"None if {name} is None else {shape}" if name in absent else shape
         lines.append(f"ctx.{name}_shape = {shape}")
-    entries, asked = _saved_entries(op, program), "ctx.needs_input_grad"
-    if sum(entry.count(asked) for entry in entries) > 3 and "needs" not in read:
-        lines.append(f"needs = {asked}")
-        entries = [entry.replace(asked, "needs") for entry in entries]
+    entries, needed = _saved_entries(op, program), "ctx.needs_input_grad"
+    if sum(entry.count(needed) for entry in entries) > 3 and "needs" not in read:
+        lines.append(f"needs = {needed}")
+        entries = [entry.replace(needed, "needs") for entry in entries]
     if entries:
         lines += call_lines("ctx.save_for_backward(", entries, ")", 8)
     return lines or ["pass"]

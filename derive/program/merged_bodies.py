@@ -180,8 +180,8 @@ class _Forms:
             parts = [self.of(part) for part in whole.parts()]
             if isinstance(plain, Binary) and plain.op in "+*":
                 parts.sort()
-            content = (_shell(whole) if parts else whole, *parts)
-            self._of[code] = self._numbers.setdefault(content, len(self._numbers))
+            shell = _shell(whole) if parts else whole
+            self._of[code] = self._numbers.setdefault((shell, *parts), len(self._numbers))
         return self._of[code]
 
 
