@@ -346,7 +346,7 @@ class _Words:
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
                 return f"{self.operand(left)}_squared"
-        if op in _MIRRORED and isinstance(left, Literal):
+        if op in _MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
             return self._operator(Binary(_MIRRORED[op], right, left))
         if op in _BESIDE_ZERO and _number(right) == "zero":
             return f"{self.whole(left)}_{_BESIDE_ZERO[op]}"

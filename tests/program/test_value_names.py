@@ -39,6 +39,7 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
         ("x.to(low)", "low_x"),
         ("x > 0", "x_positive"),
         ("0 < x", "x_positive"),
+        ("(x > 0) & (2 < 3)", "x_positive_and_two_below"),
         ("x != y", "x_is_not_y"),
         ("(i >= 0) & (i < gamma)", "valid_i"),
         ("torch.where(mask, x, 0)", "masked_x"),
