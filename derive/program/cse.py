@@ -329,20 +329,30 @@ def _share_repeats(
 
 
 def named_once(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines without generated names for values that have a name."""
+    """Return the lines without generated names for values that have a name.
+
+    A name that is assigned again, as an input by its view, has another value from there on.
+    """
+    left = Counter(line.name for line in lines)
     same: dict[Code, Code] = {}
     made: dict[Code, Code] = {}
-
+    read: set[str] = set()
     result = []
     for line in lines:
         code = replaced(line.code, same)
-        if isinstance(code, Name) and not line.kept:
+        read.update(names_in(code))
+        left[line.name] -= 1
+        if isinstance(code, Name) and not (line.kept or left[code.id]):
             same[Name(line.name)] = code
-        elif code in made and not line.kept:
+            continue
+        if code in made and not line.kept:
             same[Name(line.name)] = made[code]
-        else:
+            continue
+        if line.name in read:
+            made = {c: name for c, name in made.items() if line.name not in names_in(c)}
+        if not left[line.name] and line.name not in names_in(code):
             made.setdefault(code, Name(line.name))
-            result.append(line.having(code))
+        result.append(line.having(code))
     return result
 
 

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from derive.memory import imported  # noqa: E402
 from derive.program.constant_folding import asked_once  # noqa: E402
-from derive.program.cse import VALUE, Line, cut, tidy  # noqa: E402
+from derive.program.cse import VALUE, Line, cut, named_once, tidy  # noqa: E402
 from derive.program.torch_ir import (  # noqa: E402
     Attribute,
     Code,
@@ -350,3 +350,20 @@ def test_what_sums_is_put_off_where_a_branch_alone_reads_it():
     chosen = Conditional(positive, Binary("*", p, total), Literal("0"))
     assert under_own_tests([chosen], total, set()) == Conditional(positive, total, Literal("None"))
     assert under_own_tests([chosen, total], total, set()) is total
+
+
+def test_what_reads_a_name_that_is_assigned_again_is_another_value():
+    rows = Subscript(Attribute(X, "shape"), (literal(0),))
+    double = Binary("*", literal(2), rows)
+    view = MethodCall(X, "unflatten", (literal(0), Y))
+    lines = [Line("a", double, kept=False), Line("x", view), Line("b", double, kept=False)]
+    assert [line.name for line in named_once(lines)] == ["a", "x", "b"]
+    assert [line.name for line in named_once([*lines[::2], lines[1]])] == ["a", "x"]
+    other = [Line("a", X, kept=False), Line("x", view), Line("z", Binary("*", Name("a"), X))]
+    assert named_once(other) == other
+
+
+def test_a_name_that_is_assigned_twice_stands_for_nothing_else():
+    lines = [Line("r", Binary("+", X, Y)), Line("a", Binary("+", X, Y), kept=False)]
+    lines += [Line("r", MethodCall(Name("r"), "flatten", ())), Line("z", Binary("*", Name("a"), Y))]
+    assert named_once(lines) == lines
