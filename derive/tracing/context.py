@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any, TypeVar
 
 import sympy
@@ -94,6 +96,8 @@ class Context:
         self.place: SourceStatement | None = None
         self.lengths: dict[Any, Sequence[Length]] = {}
         """The pieces of an axis, by torch's symbol for its size."""
+        self.counts: dict[Any, tv.TracedValue] = {}
+        """The number of elements that a mask selects, by torch's symbol for it."""
         self._piece = 0
         self._said: dict[tuple[Any, ...], str] = {}
 
@@ -176,6 +180,8 @@ class Context:
         kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
+        if isinstance(x, sympy.Expr) and not self.counts.keys().isdisjoint(x.free_symbols):
+            return self._counted(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
             raise DeriveError(
                 "the function computes with a number extracted from a tensor (item(), float(), "
@@ -183,6 +189,15 @@ class Context:
                 kind="data-dependent",
             )
         return tv.TracedValue((), tv.TracedNumber(x), kind)
+
+    def _counted(self, x: sympy.Expr) -> tv.TracedValue:
+        """Return sums and products of numbers of selected elements as values."""
+        if x in self.counts:
+            return self.counts[x].fresh()
+        f = {sympy.Add: operator.add, sympy.Mul: operator.mul}.get(x.func)
+        if f is None:
+            raise many()
+        return reduce(partial(self.elementwise, f), map(self.value, x.args))
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """Return the sizes of a node's result."""
@@ -228,6 +243,8 @@ class Context:
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
         x = tv.with_first_joined(x, len(mask.axes))
+        count = tv.reduced("sum", mask.atoms, tv.apply("where", mask.node, 1, 0))
+        self.counts[symbol_of(self.node.meta["val"].shape[0])] = tv.TracedValue((), count, "int")
         return replace(x, node=tv.apply("masked", wide.node, x.node))
 
     # ---------------------------------------------------------------- axes

@@ -67,6 +67,8 @@ _CARRIED = frozenset(
 """Operations that map each element within one piece."""
 _REDUCTIONS = frozenset("sum mean amax amin prod".split())
 """Operations over axes: over the axis of the pieces, or others of each piece."""
+_MEASURES = frozenset("linalg_vector_norm var std".split())
+"""Operations that map each element within one piece, unless they reduce all axes."""
 _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
@@ -98,7 +100,8 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
         return True
     if context.called in _MADE:
         return bool(_dims(context, node))
-    return context.called in _CARRIED | _REDUCTIONS and any(map(_of_one_axis, given))
+    of_all = context.called in _MEASURES and not node.meta["val"].shape
+    return not of_all and context.called in _CARRIED | _REDUCTIONS and any(map(_of_one_axis, given))
 
 
 def _of_one_axis(x: Any) -> bool:

@@ -103,6 +103,8 @@ def _deviations(
     context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
     """Return (the variance, the mean with its axes kept)."""
+    if selection(x) is not None:
+        return _deviations_of_elements(context, x, dim, correction)
     dims = dims_of(x, dim)
     x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
     middle = context.named(reduce_axes("mean", x, dims, keepdim=True), "mu")
@@ -114,7 +116,21 @@ def _deviations(
     return context.elementwise(operator.truediv, summed, count), middle
 
 
+def _deviations_of_elements(
+    context: Context, x: TracedValue, dim: Any, correction: Any
+) -> tuple[TracedValue, TracedValue]:
+    """Return (the variance, the mean) of all elements that a mask selects."""
+    middle = context.named(reduce_axes("mean", x, dim), "mu")
+    squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
+    if not correction:
+        return reduce_axes("mean", squared, dim), middle
+    count = reduce_axes("sum", context.elementwise(lambda a: TracedNumber(1), x), dim)
+    count = context.elementwise(operator.sub, count, 1 if correction is True else correction)
+    return context.elementwise(operator.truediv, reduce_axes("sum", squared, dim), count), middle
+
+
 @operation("var", "std", "var_mean", "std_mean")
+@of_elements
 def variance(
     context: Context,
     x: TracedValue,
@@ -145,6 +161,7 @@ def variance(
 
 
 @operation("linalg_vector_norm", "norm")
+@of_elements
 def norm(
     context: Context,
     x: TracedValue,

@@ -399,8 +399,11 @@ def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> Trac
 def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
     """Reduce all selected elements."""
     found = selection(x)
-    if found is None or dim not in (None, [], ()) or kind.startswith("arg") or kind == "norm2":
+    is_whole = dim in (None, [], ()) or (len(x.axes) == 1 and dim in (0, -1, [0], [-1]))
+    if found is None or not is_whole or kind.startswith("arg"):
         raise many()
+    if kind == "norm2":  # which has no condition in the notation
+        return TracedValue((), reduced(kind, x.atoms, apply("where", *found, 0)), x.kind)
     return TracedValue((), reduced(kind, x.atoms, found[1], found[0]), x.kind)
 
 

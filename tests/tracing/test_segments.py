@@ -127,6 +127,45 @@ def test_what_meets_a_position_is_read(function, examples, said):
     assert said in made.text
 
 
+OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
+
+
+@pytest.mark.parametrize(
+    ("function", "selects", "said"),
+    [
+        (lambda x, m: x[m].sum() / x[m].shape[0], r(5, 4) > 0, "/" + OF_SELECTED),
+        (lambda x, m: x[m].sum() / (len(x[m]) - 1), r(5, 4) > 0, f"/(-1 + {OF_SELECTED})"),
+        (
+            lambda x, m: x[m].sum() / x[m].numel(),
+            r(5) > 0,
+            "/(sum[n2](where(m[n2], 1, 0))*size(c))",
+        ),
+        (
+            lambda x, m: F.kl_div(x[m], x[m].softmax(-1), reduction="batchmean"),
+            r(5) > 0,
+            "/sum[n2](where(m[n2], 1, 0))",
+        ),
+        (lambda x, m: x[m].norm(), r(5, 4) > 0, "y = norm2[n,c](where(m[n,c], x[n,c], 0))"),
+        (lambda x, m: x[m].norm(p=1), r(5, 4) > 0, "y = sum[n,c | m[n,c]](abs(x[n,c]))"),
+        (lambda x, m: x[m].var(), r(5, 4) > 0, "(x[n,c] - mu)**2)/(sum[n2,c2 | m[n2,c2]](1) - 1)"),
+        (
+            lambda x, m: x[m].var(correction=0),
+            r(5, 4) > 0,
+            "y = mean[n,c | m[n,c]]((x[n,c] - mu)**2)",
+        ),
+        (lambda x, m: (x - x[m].mean()) / x[m].std(), r(5, 4) > 0, "where(variance == 0, 0, sqrt("),
+    ],
+)
+def test_numbers_of_selected_elements_are_read(function, selects, said):
+    x = r(*selects.shape, *(4,) * (2 - selects.dim()))
+    made = reading(function, x, selects, name="f", comments=False)
+    assert said in made.text
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    derive.load(made.operation)(ours, selects).sum().backward()
+    function(theirs, selects).sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @pytest.mark.parametrize(
     ("function", "examples", "said"),
     [
@@ -138,7 +177,7 @@ def test_what_meets_a_position_is_read(function, examples, said):
         (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
-        (lambda x, m: x[m].norm(), (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: x.sum() / x[m].numel() ** 2, (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
