@@ -4,8 +4,9 @@
 
 A mutant is the engine with one small change of a file of ``derive/calculus`` or
 ``derive/lowering``: a comparison turned, an operand or a statement dropped, a condition negated,
-a call replaced by its argument. The tests run on a copy of the checkout, one folder after the
-other, until one fails; which folders or files, and in what order, may be said.
+a call replaced by its argument. The tests run on a copy of the checkout until one fails: first
+those that run the changed function, the quick ones before the slow ones, then one folder after
+the other; which folders or files, and in what order, may be said.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 from tempfile import TemporaryDirectory
+
+from kit.callers import Ran, read
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
@@ -30,6 +35,8 @@ ORDER = (
     *("tests/cost", "tests/algebra", "tests/module", "tests/check", "tests/whole"),
 )
 """What kills most for its time comes first."""
+LIKELY = 60.0
+"""Seconds of tests, while they were watched, that run the changed function and are tried first."""
 KNOWN = set(dir(builtins))
 FOLDERS = ("derive/calculus", "derive/lowering")
 OTHER: dict[type[ast.AST], type[ast.AST]] = {
@@ -177,28 +184,97 @@ def copied(root: Path, to: Path) -> None:
             shutil.copy2(root / name, to / name)
 
 
-def failing(folder: Path, files: Sequence[str], seconds: float) -> str:
-    """The first test that fails in these files, one file after the other; "" if none does."""
-    options = ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    for name in files:
-        command = [sys.executable, "-m", "pytest", *options, *name.split()]
+def function_at(tree: ast.AST, line: int) -> str:
+    """The qualified name of the innermost function or method around a line, "" if there is none."""
+    found = ""
+    for node in ast.iter_child_nodes(tree):
+        if node_begins(node) <= line <= (getattr(node, "end_lineno", None) or 0):
+            inner = function_at(node, line)
+            match node:
+                case ast.FunctionDef(name=name):
+                    found = f"{name}.<locals>.{inner}" if inner else name
+                case ast.ClassDef(name=name):
+                    found = f"{name}.{inner}" if inner else ""
+                case _:
+                    found = found or inner
+    return found
+
+
+def node_begins(node: ast.AST) -> int:
+    return getattr(node, "lineno", sys.maxsize)
+
+
+def likely(ran: Iterable[Ran], function: str) -> list[str]:
+    """The tests that run a function, the quick ones first, as many as take `LIKELY` seconds."""
+    found, total = [], 0.0
+    for row in sorted((r for r in ran if function in r.functions), key=lambda r: r.seconds):
+        total += row.seconds
+        if total > LIKELY:
+            break
+        found.append(row.test)
+    return found
+
+
+def recorded(root: Path, to: Path) -> list[Ran]:
+    """Which tests run which functions; found once and kept in a folder.
+
+    Tests that are there no more are left out: pytest takes one for an error.
+    """
+    if not to.is_dir():
+        tested(root, ["-n", "2", "-p", "kit.callers"], None, {"DERIVE_CALLERS": str(to)})
+    known = set(tested(root, ["--collect-only"], None, {}).stdout.splitlines())
+    return [row for row in read(to) if row.test in known]
+
+
+def tested(
+    folder: Path, more: Sequence[str], seconds: float | None, environment: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    options = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *more],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join((str(folder / "tests"), str(folder))),
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def failing(folder: Path, runs: Iterable[Sequence[str]], seconds: float) -> str:
+    """The first test that fails in these runs, one after the other; "" if none does."""
+    for run in runs:
+        listed = folder / "tests.txt"
+        listed.write_text("\n".join(run), encoding="utf-8")
         try:
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=seconds,
-                check=False,
-            )
+            done = tested(folder, ["-x", f"@{listed}"], seconds, {})
         except subprocess.TimeoutExpired:
-            return f"{name}: takes more than {seconds:.0f} s"
+            return f"{run[0]}, ..: more than {seconds:.0f} s"
         if done.returncode not in (0, 5):
             told = [x for x in done.stdout.splitlines() if x.startswith(("FAILED", "ERROR"))]
-            return told[0] if told else f"{name}: {done.stdout[-200:]}{done.stderr[-200:]}"
+            return told[0] if told else f"{run[0]}: {done.stdout[-200:]}{done.stderr[-200:]}"
     return ""
+
+
+def killed_by(
+    folder: Path, mutant: Mutant, ran: Sequence[Ran], files: Sequence[str], seconds: float
+) -> str:
+    """What kills a mutant, or ""."""
+    path = folder / mutant.path
+    before = path.read_text(encoding="utf-8")
+    function = function_at(ast.parse(before), mutant.line)
+    first = likely(ran, f"{mutant.path}:{function}") if function else []
+    path.write_text(mutant.applied(before), encoding="utf-8")
+    try:
+        runs = [first] if first else []
+        return failing(folder, [*runs, *([file] for file in files)], seconds)
+    finally:
+        path.write_text(before, encoding="utf-8")
 
 
 def main() -> None:
@@ -208,28 +284,34 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first that is tried")
     parser.add_argument("--only", help="these alone, by number: 3,7")
     parser.add_argument("--seconds", type=float, default=1800, help="the most a file may take")
+    parser.add_argument("--jobs", type=int, default=2, help="how many mutants at a time")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
+    parser.add_argument(
+        "--callers",
+        type=Path,
+        default=ROOT / ".pytest_cache" / "callers",
+        help="where it is kept which tests run which functions; found if it is not there",
+    )
     parser.add_argument("files", nargs="*", default=ORDER, help="tests in their order")
     given = parser.parse_args()
     made = chosen(given.root, given.count, given.seed)
-    numbers = range(given.first, given.count)
+    numbers = list(range(given.first, given.count))
     if given.only:
         numbers = [int(n) for n in given.only.split(",")]
-    killed = 0
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        copied(given.root, folder)
-        for n in numbers:
-            mutant = made[n]
-            path = folder / mutant.path
-            before = path.read_text(encoding="utf-8")
-            path.write_text(mutant.applied(before), encoding="utf-8")
-            began = time.monotonic()
-            try:
-                by = failing(folder, given.files, given.seconds)
-            finally:
-                path.write_text(before, encoding="utf-8")
-            killed += bool(by)
-            print(f"{n:3d} {mutant}\n      {by or 'SURVIVES'} ({time.monotonic() - began:.0f} s)",
+    with TemporaryDirectory() as name, ThreadPoolExecutor(given.jobs) as pool:
+        folders: Queue[Path] = Queue()
+        for n in range(given.jobs):
+            copied(given.root, Path(name) / str(n))
+            folders.put(Path(name) / str(n))
+        ran = recorded(Path(name) / "0", given.callers.absolute())
+
+        def tried(n: int) -> bool:
+            began, folder = time.monotonic(), folders.get()
+            by = killed_by(folder, made[n], ran, given.files, given.seconds)
+            folders.put(folder)
+            print(f"{n:3d} {made[n]}\n      {by or 'SURVIVES'} ({time.monotonic() - began:.0f} s)",
                   flush=True)  # fmt: skip
+            return bool(by)
+
+        killed = sum(pool.map(tried, numbers))
     print(f"{killed} of {len(numbers)} killed")
