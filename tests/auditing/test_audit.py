@@ -50,7 +50,7 @@ def test_a_right_function_is_right_beside_its_operation(function):
     assert report.right, str(report)
 
 
-@each_mistake(in_turns(MISTAKES, 10))
+@each_mistake(in_turns(MISTAKES, 30))
 def test_a_mistake_is_named(function, old, new, name, said):
     report = report_of(function, old, new)
     row = row_of(report, name)
@@ -59,7 +59,7 @@ def test_a_mistake_is_named(function, old, new, name, said):
     assert row.wrong in str(report) and name in str(report)
 
 
-@each_mistake(in_turns(MISTAKES, 20))
+@each_mistake(in_turns(MISTAKES, 40))
 def test_a_mistake_is_found_where_no_operation_is_known(function, old, new, name, said):
     report = report_of(function, old, new, known=False)
     assert not row_of(report, name).right

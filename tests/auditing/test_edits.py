@@ -61,7 +61,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize(("function", "old", "new", "name", "said"), in_turns(EDITS, 5))
+@pytest.mark.parametrize(("function", "old", "new", "name", "said"), in_turns(EDITS, 10))
 def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said):
     torch.manual_seed(0)
     report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())

@@ -11,7 +11,7 @@ from kit.right import RIGHT
 import derive
 
 
-@pytest.mark.parametrize("entry", some_now(RIGHT, len(RIGHT), 6), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", some_now(RIGHT, len(RIGHT), 11), ids=lambda entry: entry.name)
 def test_a_right_function_is_right(entry):
     torch.manual_seed(0)
     report = derive.audit(entry.function, *entry.example(), reference=entry.reference)

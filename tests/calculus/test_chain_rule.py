@@ -111,7 +111,7 @@ def assert_gradients(op, plain, tensors, parameters, made, seed=1):
             )
 
 
-@each_operation(each_case, marks, share=3)
+@each_operation(each_case, marks, share=3, turns=2)
 def test_unsimplified_gradients_of_the_catalog(op, case):
     made = sample(op, case)
     plain = dict(options(op))[case.option]

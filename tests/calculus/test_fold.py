@@ -118,7 +118,7 @@ def test_no_delta_of_a_summed_index_is_left_in_the_catalog(op, option):
                 assert all(contraction(t, d) is None for d in deltas)
 
 
-@each_operation(each_plain_option, share=3)
+@each_operation(each_plain_option, share=3, turns=3)
 def test_inlining_keeps_the_gradients_of_the_catalog(op, option):
     case = next(c for c in cases(op) if c.option == option)
     made = sample(op, case)

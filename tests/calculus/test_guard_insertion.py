@@ -82,7 +82,7 @@ def tensors():
     return made
 
 
-@each_row("case", EQUATIONS)
+@each_row("case", EQUATIONS, turns=3)
 def test_values_and_gradients_are_those_of_the_loops(case):
     op, given = operation(EQUATIONS[case]), tensors()
     leaves = [torch.from_numpy(a).requires_grad_() for a in given.values()]

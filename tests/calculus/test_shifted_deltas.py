@@ -454,7 +454,7 @@ def examined(seed: int, second_order: bool = False) -> Result:
 
 
 @pytest.mark.parametrize(
-    "seeds", some_now([SEEDS[i : i + 15] for i in range(0, len(SEEDS), 15)], 3), ids=str
+    "seeds", some_now([SEEDS[i : i + 15] for i in range(0, len(SEEDS), 15)], 1), ids=str
 )
 def test_random_runs(seeds):
     results = [examined(seed) for seed in seeds]

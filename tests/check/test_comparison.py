@@ -313,7 +313,7 @@ def test_two_mappings_of_gradients():
 # ---------------------------------------------------------------- the generated code
 
 
-@each_operation(every_output, share=3, turns=3)
+@each_operation(every_output, share=3, turns=8)
 def test_generated_code_keeps_every_adjoint(op, option, of):
     made = random_inputs(op, option, seed=1)
     known = {}

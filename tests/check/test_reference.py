@@ -89,7 +89,7 @@ def assert_gradients(op, tensors, parameters, numeric=differences):
 # -------------------------------------------------------------- against the oracle
 
 
-@each_operation(share=3, turns=2)
+@each_operation(share=3, turns=5)
 def test_values_of_the_catalog_are_the_oracles(op):
     for case in cases(op):
         made = sample(op, case)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import some_now
 from kit.lowered import assert_right
 from kit.texts import source
 
@@ -144,36 +145,40 @@ z[b,l,d] = sum[j](softmax[j](sum[e](p[b,l,e]*k[b,j,e]))*k[b,j,d])"""
 
 @pytest.mark.parametrize(
     "text",
-    [
-        NAMED,
-        NAMED.replace("softmax[j]", "softmax[j | j <= i]"),
-        NAMED.replace("softmax[j]", "softmax[j | j <= i and i - j < 3]"),
-        # Heads share their keys; the result has its axes in another order.
-        """op f(q[b,h,i,d], k[b,j,d], v[b,j,e]) -> y
+    some_now(
+        [
+            NAMED,
+            NAMED.replace("softmax[j]", "softmax[j | j <= i]"),
+            NAMED.replace("softmax[j]", "softmax[j | j <= i and i - j < 3]"),
+            # Heads share their keys; the result has its axes in another order.
+            """op f(q[b,h,i,d], k[b,j,d], v[b,j,e]) -> y
 y[b,i,h,e] = sum[j](v[b,j,e]*softmax[j](sum[d](q[b,h,i,d]*k[b,j,d])))""",
-        # Axes of the batch between others, and a value that more of them share.
-        """op f(q[i,b,d,h], k[d,h,j,b], v[e,j,h]) -> y
+            # Axes of the batch between others, and a value that more of them share.
+            """op f(q[i,b,d,h], k[d,h,j,b], v[e,j,h]) -> y
 y[b,e,i,h] = sum[j](v[e,j,h]*softmax[j](2*sum[d](q[i,b,d,h]*k[d,h,j,b])))""",
-        # What is made of it, at each place and in all; conditions that hold together.
-        """op f(q[b,i,d], k[b,j,d], v[b,j,d], g[d]) -> z
+            # What is made of it, at each place and in all; conditions that hold together.
+            """op f(q[b,i,d], k[b,j,d], v[b,j,d], g[d]) -> z
 y[b,i,d] = sum[j](softmax[j | j <= i and i < j + 4](sum[e](q[b,i,e]*k[b,j,e]))*v[b,j,d])
 z[b,i,d] = q[b,i,d] - 3*y[b,i,d]*g[d]""",
-        """op f(q[b,i,d], k[b,j,d], v[b,j,e]) -> z
+            """op f(q[b,i,d], k[b,j,d], v[b,j,e]) -> z
 h[b,i,j] = sum[d](q[b,i,d]*k[b,j,d])
 s[b,i,j] = h[b,i,j]/2
 y[b,i,e] = sum[j](softmax[j](where(j <= i, s[b,i,j], -inf))*v[b,j,e])
 z[b,e] = mean[i](y[b,i,e])""",
-        # Query, key and value are parts of one tensor.
-        """op f(w[r,h,d,c], u[b,t,c]; size(r)=3) -> y
+            # Query, key and value are parts of one tensor.
+            """op f(w[r,h,d,c], u[b,t,c]; size(r)=3) -> y
 x[b,t,r,h,d] = sum[c](u[b,t,c]*w[r,h,d,c])
 y[b,t,h,d] = sum[j](x[b,j,2,h,d]*softmax[j | j <= t](sum[e](x[b,t,0,h,e]*x[b,j,1,h,e])/2))""",
-        # What the mean is given is computed, and so is what is made of it.
-        """op f(x[b,i,d], w[e,d], u[e,d]) -> y
+            # What the mean is given is computed, and so is what is made of it.
+            """op f(x[b,i,d], w[e,d], u[e,d]) -> y
 q[b,i,e] = sum[d](x[b,i,d]*w[e,d])
 k[b,j,e] = sum[d](x[b,j,d]*u[e,d])
 c[b,i,d] = sum[j](softmax[j | j <= i](sum[e](q[b,i,e]*k[b,j,e]))*x[b,j,d])
 y[b,i,d] = x[b,i,d] + tanh(c[b,i,d])""",
-    ],
+        ],
+        9,
+        3,
+    ),
 )
 def test_kernels_are_what_loops_and_autograd_compute(text):
     op = parse(text)

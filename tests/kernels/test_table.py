@@ -266,7 +266,7 @@ WAYS = {
 
 @each_row("batch", [(), (2,), (3, 2), (2, 1, 3)])
 @each_row("kind, mask", MASKS)
-@each_row("way", WAYS)
+@each_row("way", WAYS, turns=2)
 def test_the_kernel_of_an_attention_is_its_equations(kind, mask, batch, way):
     for sizes in WAYS[way]:
         tensors = scores(kind, batch, sizes, mask)

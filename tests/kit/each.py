@@ -113,8 +113,8 @@ def each_operation(
 
     Operations are named where tests are collected, and read where they run. Of ``share``
     operations in a row one is tested now, for each test another, and all in the long campaign;
-    those that are tested now may take turns. ``together`` makes one test of all operations, for
-    what takes no time.
+    those that are tested now may take turns. ``together`` makes one test of all operations, or of
+    one of ``share`` in a row, for what takes no time.
     """
 
     def of_operations(test: Callable[..., None]) -> Any:
@@ -123,14 +123,13 @@ def each_operation(
                 with naming(*item):
                     test(op, *item)
 
-        of_operation.__name__, of_operation.__doc__ = test.__name__, test.__doc__
+        def of_name(name: str) -> None:
+            of_operation(catalog.find(name))
+
+        for made in (of_operation, of_name):
+            made.__name__, made.__doc__ = test.__name__, test.__doc__
         if together:
-
-            def of_all() -> None:
-                try_all(zip(catalog.names()), lambda name: of_operation(catalog.find(name)))
-
-            of_all.__name__, of_all.__doc__ = test.__name__, test.__doc__
-            return of_all
+            return each_row("name", catalog.names(), share)(of_name)
         first = sum(map(ord, test.__name__))
 
         def is_now(n: int) -> bool:

@@ -85,7 +85,7 @@ def test_parameters_of_every_such_name():
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], x.cos() * (total + 8.5))
 
 
-@each_row("name", [n for n in NAMES if hasattr(builtins, n)] + ["torch", "math"])
+@each_row("name", [n for n in NAMES if hasattr(builtins, n)] + ["torch", "math"], turns=3)
 def test_an_operation_of_such_a_name(name):
     op = parse(
         f"op {name}(x[*p,k], w[u]=1; n=size(u), c=2, r=mean|sum) -> mean: m | sum: s\n"

@@ -144,12 +144,12 @@ def holds(op, names):
     assert not wrong, wrong[0]
 
 
-@each_operation(share=15, turns=2)
+@each_operation(share=15, turns=4)
 def test_derivatives_are_right(op):
     holds(op, QUICK)
 
 
-@each_operation(share=30)
+@each_operation(share=60)
 def test_compilers_take_it(op):
     holds(op, ("compile", "export"))
 

@@ -111,7 +111,7 @@ def parsed(spec: str) -> Any:
         return parse(spec)
 
 
-@each_row("name", READ)
+@each_row("name", READ, turns=3)
 def test_values_and_gradients(name):
     op = parsed(READ[name])
     for check in checks_of(op, load(op), columns=VALUES):
@@ -141,7 +141,7 @@ def test_the_split_operation_computes_the_same(name):
         np.testing.assert_allclose(array.ravel(), outer[output].ravel(), rtol=1e-12)
 
 
-@each_row("name", READ)
+@each_row("name", READ, turns=3)
 def test_gradients_of_equations_have_their_axes(name):
     """Without autograd the same gradients, and each in the shape of what it is the gradient of."""
     op = parsed(READ[name])

@@ -123,7 +123,7 @@ def without_subscripts(formulas):
     return [re.sub(r"\w+[\w′]*", bracketed, str(f)) for f in formulas]
 
 
-@each_operation(together=True)
+@each_operation(together=True, share=4)
 def test_equations_are_read_as_they_are_printed(op):
     for option, chosen in options(op):
         inputs, numbers = parts_of(str(chosen).split("\n")[0])
@@ -139,7 +139,7 @@ def test_a_condition_that_the_engine_defines_is_read_as_it_is_printed():
 
 
 @pytest.mark.filterwarnings("ignore:.* is not used in again")
-@each_operation(together=True)
+@each_operation(together=True, share=4)
 def test_gradients_are_read_as_they_are_printed(op):
     """A gradient is an equation of the inputs, of the values of equations, and of cotangents.
 

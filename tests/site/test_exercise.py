@@ -150,7 +150,7 @@ NOT_READ = {
 """Operations whose printed gradients are not judged, with the reason."""
 
 
-@each_operation(share=6, turns=2)
+@each_operation(share=6, turns=4)
 def test_the_printed_gradients_of_the_catalog_are_right(op):
     if op.name in NOT_READ:
         return

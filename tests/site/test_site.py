@@ -81,7 +81,7 @@ def test_a_page_of_the_catalog_names_every_operation(pages):
     assert entries[1].startswith("worst A loss of the largest difference")
 
 
-@each_operation(share=7, turns=2)
+@each_operation(share=7, turns=5)
 def test_a_page_of_the_catalog_is_valid(op):
     root = check_page(operation_page(Entry(op, "family", "()")))
     assert [words(e) for e in root.iter(f"{HTML}h1")] == [op.name]

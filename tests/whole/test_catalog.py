@@ -179,7 +179,7 @@ def test_the_gradients_are_those_of_an_expert(name):
     }
 
 
-@each_operation(share=15)
+@each_operation(share=15, turns=3)
 def test_an_operation_is_derived_and_emitted_in_so_many_calls(op):
     """Calls, which are as many on any machine; a million take about 0.3 s on a slow one.
 

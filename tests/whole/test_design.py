@@ -516,7 +516,7 @@ def test_the_engine_does_not_see_names(text):
     assert_blind(parse(text))
 
 
-@each_operation(share=3, turns=3)
+@each_operation(share=3, turns=8)
 def test_the_engine_does_not_see_names_of_the_catalog(op):
     assert_blind(op)
 

@@ -26,7 +26,7 @@ WRITTEN = 400
 """Programs that are read alone."""
 
 
-@pytest.mark.parametrize("first", some_now(range(0, COUNT, CHUNK), COUNT // CHUNK, 3))
+@pytest.mark.parametrize("first", some_now(range(0, COUNT, CHUNK), COUNT // CHUNK, 6))
 def test_values_and_gradients(first: int) -> None:
     _judge([examine(seed) for seed in range(first, first + CHUNK)])
 
@@ -89,6 +89,7 @@ def test_every_class_has_a_size_of_its_own() -> None:
     assert len(set(POOL)) >= len(LETTERS)
 
 
+@pytest.mark.long
 def test_a_fault_is_told_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A generated function that is wrong in every mean is found, and shrunk to one mean."""
     called = Run.called

@@ -56,15 +56,14 @@ def each(chosen: Callable[[str], Iterable[Case]], names: Iterable[str] = ()) -> 
     return of_cases
 
 
+@pytest.mark.parametrize("first", some_now(range(3), 3, 3))
 @pytest.mark.parametrize("name", catalog.names())
-def test_every_property_holds(name):
-    """Of an operation; the properties and cases that fail are named."""
-    rows = (
-        (what, case.label, case)
-        for what, (chosen, names, _) in PROPERTIES.items()
-        if name in names
-        for case in chosen(name)
-    )
+def test_every_property_holds(name, first):
+    """Of an operation, a third of them now; the properties and cases that fail are named."""
+    own = [what for what, (_, names, _) in PROPERTIES.items() if name in names]
+    begin = first + sum(map(ord, name))  # for each operation others
+    chosen = [own[n] for n in range(begin % 3, len(own), 3)]
+    rows = ((what, case.label, case) for what in chosen for case in PROPERTIES[what][0](name))
     try_all(rows, lambda what, label, case: PROPERTIES[what][2](case))
 
 
@@ -241,7 +240,7 @@ def differed(name: str) -> list[Case]:
     return two_small(name) if name in UNDERIVED else least(name)
 
 
-@pytest.mark.parametrize("names", some_now([catalog.names()[n::3] for n in range(3)], 1))
+@pytest.mark.parametrize("names", some_now([catalog.names()[n::6] for n in range(6)], 1))
 def test_second_derivatives_are_those_of_finite_differences(names):
     def holds(name: str, label: str, case: Case) -> None:
         function, floats = of_floats(case)

@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch")
 
 GROWN = [name for name in CHAINS if name != "batch_norm"]
 """A chain to a loss has the layers of batch norm too."""
-CHAINS_NOW = some_now(GROWN, len(GROWN), 2)
+CHAINS_NOW = some_now(GROWN, len(GROWN), 3)
 each_chain = pytest.mark.parametrize("name", CHAINS_NOW)
 FEW, MANY = 6, 12
 DEPTHS = {
@@ -149,7 +149,7 @@ def gradients(results: Any, tensors: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(wanted, found, strict=True))
 
 
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", some_now([*CHAINS], len(CHAINS), 2))
 def test_any_of_the_gradients_are_those_of_all(name):
     """What is computed under a condition is there whenever something reads it."""
     op = made(name, 4)
@@ -315,7 +315,7 @@ def work_and_code(monkeypatch: pytest.MonkeyPatch, text: str) -> tuple[int, int]
     return counted, code
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", some_now([*GROWING], len(GROWING), 2))
 def test_work_and_code_rise_no_faster_than_an_equation(monkeypatch, name):
     size = {"sums": 7, "doubled": 40, "maxima": 8}.get(name, 12)
     few, many = (work_and_code(monkeypatch, GROWING[name](n)) for n in (size, 2 * size))
@@ -324,7 +324,7 @@ def test_work_and_code_rise_no_faster_than_an_equation(monkeypatch, name):
     assert many[1] <= 3.5 * few[1], (few, many)
 
 
-@pytest.mark.parametrize("name", GROWING)
+@pytest.mark.parametrize("name", some_now([*GROWING], len(GROWING), 2))
 def test_a_large_equation_has_the_gradients_of_autograd(name):
     size = {"sums": 6, "doubled": 220, "terms": 100, "factors": 30}.get(name, 16)
     op = derive.parse(GROWING[name](size))

@@ -16,7 +16,7 @@ from derive import catalog
 from derive.algebra.expr import Delta, accesses, free_indices, walk
 
 
-@each_operation(each_option, marks, share=3, turns=2)
+@each_operation(each_option, marks, share=3, turns=5)
 def test_each_step_equals_the_one_before_and_a_formula_its_last(op, option):
     d = derivation(op, option)
     values = Values(op, option, d)
@@ -38,7 +38,7 @@ def test_each_step_equals_the_one_before_and_a_formula_its_last(op, option):
         assert f.steps
 
 
-@each_operation(each_option, together=True)
+@each_operation(each_option, together=True, share=4)
 def test_consecutive_steps_of_one_subject_join(op, option):
     """What a step starts from is what the step before it ended with."""
     d = derivation(op, option)
@@ -48,7 +48,7 @@ def test_consecutive_steps_of_one_subject_join(op, option):
             assert two.before is one.after
 
 
-@each_operation(each_option, together=True)
+@each_operation(each_option, together=True, share=4)
 def test_a_step_says_its_rule(op, option):
     for step in steps_of(derivation(op, option)):
         assert step.rule and step.states

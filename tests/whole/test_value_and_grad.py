@@ -34,7 +34,7 @@ def each_case(op):
     return [(case,) for case in cases(op)]
 
 
-@each_operation(each_case, share=3, turns=2)
+@each_operation(each_case, share=3, turns=5)
 def test_the_catalog(op, case):
     """Values and gradients are those of the autograd Function, whichever names are asked for."""
     made = sample(op, case)

@@ -237,7 +237,7 @@ def each_plain_option(op):
     return each_option(op) if is_plain(op) else []
 
 
-@each_operation(each_plain_option, share=3)
+@each_operation(each_plain_option, share=3, turns=2)
 def test_the_catalog(op, option):
     case = next(c for c in cases(op) if c.option == option)
     made = sample(op, case)

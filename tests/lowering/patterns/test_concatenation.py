@@ -244,7 +244,7 @@ def assert_the_same(op, tensors):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-@each_row("text", CODE)
+@each_row("text", CODE, turns=3)
 def test_what_is_recognised_equals_the_general_lowering(text):
     op = parse(text)
     for sizes in ((4, 5, 6, 7, 3, 2), (7, 6, 5, 4, 3, 8)):
@@ -293,7 +293,7 @@ FULL = [
 ]
 
 
-@each_row("seed", FULL)
+@each_row("seed", FULL, turns=3)
 def test_random_runs_equal_the_general_lowering(seed):
     op, _ = by_loops(PROGRAMS[seed].text, PROGRAMS[seed].tensors)
     assert_the_same(op, PROGRAMS[seed].tensors)
