@@ -9,6 +9,7 @@ import math
 import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import sympy
@@ -29,7 +30,7 @@ def is_simple(node: tv.TracedNode) -> bool:
             isinstance(p, tv.Position) or not any(isinstance(x, tv.TracedRead) for x in tv.walk(p))
             for p in node.positions
         )
-    parts = list(tv.walk(node))
+    parts = list(islice(tv.walk(node), _FEW + 1))
     return len(parts) <= _FEW and not any(
         isinstance(x, tv.TracedRead | tv.TracedReduce) for x in parts
     )

@@ -292,9 +292,15 @@ def _flat_joined(items: Sequence[TracedNode], sizes: Sequence[sympy.Expr]) -> Tr
 
 
 def walk(node: TracedNode) -> Iterator[TracedNode]:
-    yield node
-    for part in node.parts():
-        yield from walk(part)
+    """Return all nodes of an expression, each before its parts.
+
+    The value of a loop is nested as deeply as it has turns, so no call is made for each level.
+    """
+    left = [node]
+    while left:
+        node = left.pop()
+        yield node
+        left.extend(reversed(node.parts()))
 
 
 def rewritten(node: TracedNode, change: Callable[[TracedNode], TracedNode]) -> TracedNode:
