@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import linecache
 import math
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from derive.tracing.sizes import is_one
 def kept_sizes(function: Any) -> Iterator[None]:
     """Let math.sqrt and logarithms take symbolic sizes, also under other names in the code.
 
-    There, ``len`` of a tensor is its first size, which Python's own makes a number.
+    There, ``len`` of a tensor is its first size, which Python's own makes a number, and ``max`` and
+    ``min`` of one element and a number select one of them, which Python's own asks for a truth.
     Functions of torch that take numbers only are replaced by equivalents for symbolic sizes.
     """
     import torch
@@ -48,26 +50,51 @@ def kept_sizes(function: Any) -> Iterator[None]:
         for n, x in own.items()
         if any(x is f for f in of_sizes)
     ]
-    lengths = [own for own in given if "len" not in own]
+    builtins = [(own, n, f) for own in given for n, f in _BUILTINS.items() if n not in own]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
-    for own in lengths:
-        own["len"] = _length
+    for own, name, f in builtins:
+        own[name] = f
     try:
         with _symbolic_replacements():
             yield
     finally:
         for own, name, plain in names:
             own[name] = plain
-        for own in lengths:
-            del own["len"]
+        for own, name, _ in builtins:
+            del own[name]
 
 
 def _length(x: Any) -> Any:
     import torch
 
     return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
+
+
+def _selected(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], *args: Any) -> Any:
+    """Return Python's ``max`` or ``min``: the first argument that no later one is better than."""
+    import torch
+
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if len(args) < 2 or not tensors or any(x.shape for x in tensors):
+        return plain(*args)
+
+    def better(x: Any, y: Any) -> Any:
+        chosen = is_better(y, x)
+        return torch.where(chosen, y, x) if isinstance(chosen, torch.Tensor) else plain(x, y)
+
+    return reduce(better, args)
+
+
+def _extremum(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any]) -> Any:
+    def of(*args: Any, **named: Any) -> Any:
+        return plain(*args, **named) if named else _selected(plain, is_better, *args)
+
+    return of
+
+
+_BUILTINS = {"len": _length, "max": _extremum(max, operator.gt), "min": _extremum(min, operator.lt)}
 
 
 def _globals(function: Any) -> list[dict[str, Any]]:

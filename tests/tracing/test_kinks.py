@@ -91,3 +91,23 @@ def test_means_by_lengths_are_read_though_one_of_them_may_be_empty():
 def test_an_output_that_is_infinite_somewhere_is_refused():
     with pytest.raises(DeriveError, match="an output is infinite where a condition holds"):
         reading(lambda x: x.masked_fill(x < 0, float("-inf")), torch.randn(3, 4))
+
+
+EXTREMA = {
+    "a number last": lambda x: x / max(x.sum(), 1.5),
+    "a number first": lambda x: x * max(1.5, x.sum()),
+    "the least": lambda x: x * min(x.mean(), x.sum(), 0.5),
+    "of numbers": lambda x: x * max(2, 3) * max([1, 4]) * min((), default=5),
+    "of a count": lambda x: x.sum() / max((x > 0.5).sum(), 1),
+}
+
+
+@pytest.mark.parametrize("f", EXTREMA.values(), ids=EXTREMA)
+@pytest.mark.parametrize("at", [[0.25, 0.25, 0.75], [0.5, 0.5, 0.5], [1.5, 0.0, 0.0], [0.125] * 3])
+def test_of_a_tie_python_takes_the_first(f, at):
+    held_at(f, torch.tensor(at, dtype=torch.float64))
+
+
+def test_the_extremum_of_tensors_of_many_elements_is_an_error():
+    with pytest.raises(DeriveError, match="ambiguous"):
+        reading(lambda x: max(x[0], x[1]).sum(), POINTS.reshape(3, 3))

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 86_100,
+    "derive": 86_200,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_200,
     "templates": 1_700,
-    "tests": 67_900,
+    "tests": 68_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
