@@ -10,7 +10,7 @@ import torch
 from kit.each import in_turns
 from kit.right import RIGHT
 from kit.right.matrices import CholeskyFactor, SquareRootSPD
-from kit.right.protocols import FixedPoint
+from kit.right.protocols import Bisection, FixedPoint
 from kit.right.scans import DeltaRule
 from kit.seeded import seeded
 from kit.seeded.tables import CONDITIONS, MISTAKES
@@ -20,8 +20,8 @@ from derive.auditing.forward import Subject
 
 UNNAMED = [(CholeskyFactor, "p.diagonal().mul_(0.5)"), (SquareRootSPD, "(roots[:, None] + roots)")]
 """No edit of one place mends them, and their forwards cannot be read."""
-SLOW = (DeltaRule, FixedPoint)
-"""Their reports take 10 s: an edit is searched in all lines of a loop."""
+SLOW = (Bisection, DeltaRule, FixedPoint)
+"""Their reports take 10 to 20 s: a loop has hundreds of operations."""
 
 OF = {entry.function: entry for entry in RIGHT}
 
