@@ -125,7 +125,8 @@ def _deviations_of_elements(
     if not correction:
         return reduce_axes("mean", squared, dim), middle
     count = reduce_axes("sum", context.elementwise(lambda a: TracedNumber(1), x), dim)
-    count = context.elementwise(operator.sub, count, 1 if correction is True else correction)
+    fewer = 1 if correction is True else correction
+    count = context.elementwise(lambda n: apply("maximum", n - fewer, 0), count)
     return context.elementwise(operator.truediv, reduce_axes("sum", squared, dim), count), middle
 
 
