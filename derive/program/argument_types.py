@@ -14,7 +14,8 @@ from derive.program.types import NUMBER, Types
 
 
 class SizeFormulas:
-    """Sizes as formulas: a fixed size is a number, a composite axis is a product.
+    """Sizes as formulas: a fixed size is a number, as is one whose formula is; a composite axis
+    is a product.
 
     ``defined`` has the sizes that follow from others, and ``letters`` maps their formulas to
     letters.
@@ -22,11 +23,14 @@ class SizeFormulas:
 
     def __init__(self, op: Operation) -> None:
         self._sizes = {e.name: e.size for e in op.extents}
+        self._numbers: dict[str, Poly] = {}
         self.defined = {e.name: formula(e.size, self._letter) for e in op.extents if e.size}
+        self._numbers = {name: size for name, size in self.defined.items() if _is_number(size)}
         named = (name for name in self.defined if isinstance(self._sizes[name], Add | Call))
         known = {atom(Size(name)) for name in self._sizes}
         letters = {self.defined[name]: atom(Size(name)) for name in named}
-        self.letters = {size: letter for size, letter in letters.items() if size not in known}
+        no_letters = known | {*self._numbers.values()}
+        self.letters = {size: letter for size, letter in letters.items() if size not in no_letters}
 
     def shape(self, axes: Iterable[Expr | None]) -> Shape:
         """Return the sizes of the axes."""
@@ -42,7 +46,13 @@ class SizeFormulas:
 
     def _letter(self, e: Expr) -> Poly:
         size = self._sizes[e.extent] if isinstance(e, Size) else None
-        return formula(size, self._letter) if isinstance(size, Num | Mul) else atom(e)
+        if isinstance(size, Num | Mul):
+            return formula(size, self._letter)
+        return self._numbers.get(e.extent, atom(e)) if isinstance(e, Size) else atom(e)
+
+
+def _is_number(size: Poly) -> bool:
+    return not any(t.factors for t in size.terms)
 
 
 def tensor_types(op: Operation) -> dict[str, TensorType]:

@@ -342,3 +342,14 @@ def test_a_size_keeps_the_guard_that_gives_it_axes():
         "y[k] = mean[j | U[k] == k](log_softmax[k | e[U[k]] < 0.8](sin(v[j])*x[k]))"
     )
     verify_source(op, source(op))
+
+
+def test_a_size_whose_formula_is_a_number_is_no_letter_for_this_number():
+    """A difference was written over an operand with axes of 1 element: 1 was taken for size(k)."""
+    op = parse(
+        "op f(x[p,j,j,j]) -> y\nh[a,j,p,b] = x[p,a,j,b]\n"
+        "y[p,k,m,b] = mean[d](x[p,d,1,1] - h[2*k + d,m,p,b])"
+    )
+    x = torch.randn(3, 4, 4, 4, dtype=torch.float64)
+    wanted = (x[:, :, 1, 1].mean(1)[:, None, None] - x.mean(1)).unsqueeze(1)
+    torch.testing.assert_close(load(op)(x), wanted)
