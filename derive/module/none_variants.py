@@ -18,6 +18,7 @@ from derive.algebra.expr import Num
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
+from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
@@ -90,14 +91,22 @@ def with_absent(op: Operation, program: Program) -> Program:
     kept = [line.name for line in shapes]
     return replace(
         program,
-        forward=tuple(line for line, _ in first),
-        composed=tuple(line for line, _ in second_forward),
+        forward=_apart(op, program, first),
+        composed=_apart(op, program, second_forward),
         backward=second,
         first_order=first_order,
         setup=(*program.setup, *shapes),
         kept_groups=(*program.kept_groups, *kept),
         kept_shapes=tuple(t for t in program.kept_shapes if f"{t}_shape" not in kept),
     )
+
+
+def _apart(op: Operation, program: Program, entries: Sequence[Entry]) -> tuple[Line, ...]:
+    """Return the lines with each output in its own memory: x*w is x itself where w is None."""
+    lines = [line for line, _ in entries]
+    if program.rearranges:
+        return tuple(lines)
+    return tuple(unalias_outputs(lines, program.outputs, [t.name for t in op.inputs]))
 
 
 def with_decided_tests(op: Operation, program: Program) -> Program:

@@ -14,8 +14,7 @@ from derive.program.types import NUMBER, Types
 
 
 class SizeFormulas:
-    """Sizes as formulas: a fixed size is a number, as is one whose formula is; a composite axis
-    is a product.
+    """Sizes as formulas: what is always one number is that number, a composite axis a product.
 
     ``defined`` has the sizes that follow from others, and ``letters`` maps their formulas to
     letters.
@@ -45,10 +44,12 @@ class SizeFormulas:
         return ONE
 
     def _letter(self, e: Expr) -> Poly:
-        size = self._sizes[e.extent] if isinstance(e, Size) else None
+        if not isinstance(e, Size):
+            return atom(e)
+        size = self._sizes[e.extent]
         if isinstance(size, Num | Mul):
             return formula(size, self._letter)
-        return self._numbers.get(e.extent, atom(e)) if isinstance(e, Size) else atom(e)
+        return self._numbers.get(e.extent, atom(e))
 
 
 def _is_number(size: Poly) -> bool:

@@ -233,3 +233,32 @@ def test_an_extremum_with_its_position_has_no_shape():
     )
     y = derive.load(op)(torch.randn(3), torch.randn(4), torch.randn(5), None)
     assert y.shape == (4, 3)
+
+
+ITSELF = {
+    "a factor of 1": "op f(x[l], w[l]=1) -> y\ny[l] = x[l]*w[l]",
+    "an addend of 0": "op f(x[l], b[l]=0) -> y\ny[l] = x[l] + b[l]",
+    "what is saved": "op f(x[l], w[l]=1) -> y, z\ny[l] = x[l]*w[l]\nz = sum[l](x[l]**3)",
+    "two of one": """op f(x[l], w[l]=1, v[l]=1) -> y, z
+y[l] = sin(x[l])*w[l]
+z[l] = sin(x[l])*v[l]""",
+    "a view": "op f(x[i,j], w[i]=1) -> y, z\ny[j,i] = x[i,j]*w[i]\nz[i] = sum[j](x[i,j]**2)",
+}
+
+
+@pytest.mark.parametrize("text", ITSELF.values(), ids=ITSELF)
+def test_an_output_that_is_an_input_without_a_tensor_has_its_own_memory(text):
+    op = derive.parse(text)
+    f = derive.load(op)
+    x = torch.randn((3, 4)[-len(op.inputs[0].axes) :], dtype=torch.float64, requires_grad=True)
+    before = x.detach().clone()
+    first, *others = made if isinstance(made := f(x), tuple) else (made,)
+    kept = [y.detach().clone() for y in others]
+    first.mul_(2)
+    torch.testing.assert_close(x.detach(), before, rtol=0, atol=0)
+    torch.testing.assert_close([y.detach() for y in others], kept, rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(first.sum(), x)
+    constants = [torch.full(x.shape[: len(t.axes)], float(t.default)) for t in op.inputs[1:]]
+    given = f(x, *(c.double() for c in constants))
+    (want,) = torch.autograd.grad(2 * (given[0] if others else given).sum(), x)
+    torch.testing.assert_close(gradient, want)
