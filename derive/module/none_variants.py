@@ -242,8 +242,9 @@ class _VariantBody:
         earlier = (x.name for x, own in tensors if set(needs) <= set(own))
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
-        computed = {e[0].name for e in entries}
-        yield from (name for name in read if name in made or name not in computed)
+        optional = {t.name for t in self.op.inputs if t.default is not None}
+        others = optional.union(e[0].name for e in entries)
+        yield from (name for name in read if name in made or name not in others)
         yield from (name for name in made if name not in read)
 
     def _wide(self) -> Code | None:

@@ -30,6 +30,8 @@ SPECS = {
     "group": "op f(x[*p,j], w[*p]=1, v[j]=0) -> y\ny[*p,j] = exp(w[*p]*x[*p,j]) + v[j]",
     "composite": """op f(x[n,(t d)], b[(t d)]=0; parts=size(t, 2)) -> y
 y[n,t,d] = x[n,(t d)] + b[(t d)]""",
+    "a factor of an addend": """op f(x[i,j], z[j], v[i]=0, w[i]=1) -> y
+y[i,j] = w[i]*(x[i,j] + v[i]*z[j])""",
     "segments": "op f(x[i,j], T[n], w[i]=1) -> y\ny[i,j] = x[i,j]*sum[n | T[n]==i](w[T[n]])",
     "outputs": "op f(x[i,j], w[j]=2) -> y, u\nu[j] = w[j]\ny[i,j] = x[i,j]*u[j]",
     "branch": "op f(x[i], m[i]: bool, w[i]=3) -> y\ny[i] = where(m[i], x[i]**2, w[i])",
