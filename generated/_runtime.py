@@ -22,6 +22,7 @@ _functorch = getattr(torch._C, "_functorch", None)
 _is_legacy_batched = getattr(_functorch, "is_legacy_batchedtensor", lambda x: False)
 _set_forward_mode = getattr(forward_ad, "_set_fwd_grad_enabled", None)
 _APPLIES_DIRECTLY = hasattr(super(Function, Function), "apply")
+_TRACED_WRONGLY = torch.__version__ < "2.13"  # outputs that `to` returned as they were
 
 
 def forward_mode():
@@ -40,7 +41,13 @@ def in_forward_mode():
 
 
 def apply(function, *args):
-    """function.apply without its lookup of default arguments."""
+    """function.apply without its lookup of default arguments.
+
+    Before torch 2.13, torch.compile gives no gradient to an output that a conversion left as
+    it was, so the Function runs outside of its graph.
+    """
+    if _TRACED_WRONGLY and torch.compiler.is_compiling():
+        return torch.compiler.disable(function.apply)(*args)
     if torch.compiler.is_compiling() or _transforms_active() or not _APPLIES_DIRECTLY:
         return function.apply(*args)
     return super(Function, function).apply(*args)

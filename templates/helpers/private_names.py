@@ -12,6 +12,7 @@ _functorch = getattr(torch._C, "_functorch", None)
 _is_legacy_batched = getattr(_functorch, "is_legacy_batchedtensor", lambda x: False)
 _set_forward_mode = getattr(forward_ad, "_set_fwd_grad_enabled", None)
 _APPLIES_DIRECTLY = hasattr(super(Function, Function), "apply")
+_TRACED_WRONGLY = torch.__version__ < "2.13"  # outputs that `to` returned as they were
 
 
 def forward_mode():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from campaigns.race import main
 from kit.race.agree import DifferError, hold
+from kit.race.jobs import one_by_one
 from kit.race.measure import Saved, passes, peak, saved
 from kit.race.row import Row
 from kit.race.rows import EXTRA, ROWS
@@ -43,6 +45,41 @@ def test_the_race_says_its_dtype(tmp_path, capsys):
     (entry,) = results["entries"]
     assert entry["ways"]["torch"]["saved"]["outputs"] == 8 * 8 * 2
     assert "eager code, bfloat16." in capsys.readouterr().err
+
+
+def test_processes_side_by_side_find_the_same(tmp_path, capsys):
+    arguments = ["--only", "silu", "--only", "relu", "--size", "small", "--rounds", "1"]
+    assert main([*arguments, "--jobs", "2", "--out", str(tmp_path)]) == 0
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in results["entries"]] == ["relu", "silu"]
+    assert "relu" in capsys.readouterr().out
+
+
+def test_an_interrupted_race_keeps_what_it_found(tmp_path, capsys, monkeypatch):
+    def stopped(jobs, plan):
+        yield from itertools.islice(one_by_one(jobs, plan), 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("campaigns.race.one_by_one", stopped)
+    arguments = ["--only", "silu", "--only", "relu", "--size", "small", "--rounds", "1"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in results["entries"]] == ["relu"]
+    assert "interrupted: 1 of 2 jobs are not done" in capsys.readouterr().err
+
+
+def test_a_way_that_is_compiled_wrongly_is_left_out_alone(tmp_path, capsys, monkeypatch):
+    # Nothing is compiled: one way is another function, which the comparison finds.
+    wrong = {"ours": lambda *x: x[0].detach().requires_grad_() * 2}
+    ways = SILU.ways()
+    name = {id(f): n for n, f in ways.items()}
+    monkeypatch.setattr(Row, "ways", lambda row: ways)
+    monkeypatch.setattr("kit.race.run.compiled", lambda f: wrong.get(name[id(f)], f))
+    arguments = ["--only", "silu", "--size", "small", "--rounds", "1", "--compiled"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 1
+    (entry,) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["entries"]
+    assert set(entry["ratios"]) == {"torch", "composite"}
+    assert "ours compiled is left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,21 @@
     python tests/campaigns race --compiled --out FOLDER    # also each under torch.compile
     python tests/campaigns race --forward --out FOLDER     # time the forward alone
     python tests/campaigns race --dtype bfloat16 --out FOLDER
-    python tests/campaigns race --device cuda --compiled --out FOLDER
+    python tests/campaigns race --device cuda --size huge --compiled --jobs 12 --out FOLDER
     python tests/campaigns race --extra --out FOLDER       # also the long rows
     python tests/campaigns race --redraw FOLDER            # draw the charts again, run nothing
 
 All implementations of an operation run interleaved in one process, on one thread, in one dtype,
 with a pause between samples. The result is the ratio of the least times of forward and backward; it
-depends on the machine. On a GPU a sample ends when its kernels have run, and operations of
-Liger-Kernel take part if its package is installed. Three counts depend on no machine: the bytes
-saved for the backward, the peak of allocated bytes, and the kernels that touch a full tensor. If an
-implementation differs from derive in value or gradient, its operation is not timed, and the command
-ends with 1.
+depends on the machine. On a GPU a sample ends when its kernels have run, operations of Liger-Kernel
+take part if its package is installed, and the size huge, most often 16384 x 1024, fills the card.
+Three counts depend on no machine: the bytes saved for the backward, the peak of allocated bytes,
+and the kernels that touch a full tensor. If an implementation differs from derive in value or
+gradient, its operation is not timed, and the command ends with 1. What is compiled, and
+Liger-Kernel's, is left out alone.
+
+With --jobs, that many processes compare and compile side by side. Then one after the other takes
+its times, while the others wait.
 
 FOLDER gets results.json, table.md, and charts. race-SIZE.png has all operations, and
 race-SIZE-forty.png has 40 of them. Compiled code has charts of its own, race-SIZE-compiled.png and
@@ -29,23 +33,20 @@ import argparse
 import json
 import platform
 import sys
-import time
-from collections.abc import Callable
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from kit.race import chart, report
-from kit.race.agree import DifferError
+from kit.race.jobs import CALL, Job, Outcome, jobs_of, one_by_one, progress, side_by_side
 from kit.race.row import Row
 from kit.race.rows import EXTRA, ROWS
-from kit.race.run import Entry, Plan, call, entry, has_minimal
+from kit.race.run import Entry, Plan
 from rich.console import Console
 from rich.table import Table
 
-SIZES = ("small", "large")
+SIZES = ("small", "large", "huge")
 DTYPES = ("float32", "bfloat16")
 
 RESULTS = "results.json"
@@ -62,16 +63,27 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         help=f"draw the charts of FOLDER/{RESULTS} again, without a race; takes no other option",
     )
     parser.add_argument("--only", action="append", metavar="NAME", help="a name or pattern")
-    parser.add_argument("--size", choices=(*SIZES, "both"), default="both")
+    parser.add_argument("--size", choices=(*SIZES, "both"), default="both", help="both: not huge")
     parser.add_argument("--rounds", type=int, default=Plan.rounds)
     parser.add_argument("--compiled", action="store_true", help="also each under torch.compile")
     parser.add_argument("--forward", action="store_true", help="time the forward alone")
     parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of all tensors")
     parser.add_argument("--device", default="cpu", help="of all tensors: cpu or cuda")
     parser.add_argument("--extra", action="store_true", help="also the long rows")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that compare and compile")
     given = parser.parse_args(arguments)
     if given.redraw is not None:
-        for name in ("only", "size", "rounds", "compiled", "forward", "dtype", "device", "extra"):
+        for name in (
+            "only",
+            "size",
+            "rounds",
+            "compiled",
+            "forward",
+            "dtype",
+            "device",
+            "extra",
+            "jobs",
+        ):
             if getattr(given, name) != parser.get_default(name):
                 parser.error(f"--redraw takes no other option, so not --{name}")
         try:
@@ -85,8 +97,9 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--device is cpu or cuda, not {given.device}")
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no CUDA device here")
-    if given.rounds < 1:
-        parser.error("--rounds must be at least 1")
+    for name in ("rounds", "jobs"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} must be at least 1")
     given.rows = chosen((*ROWS, *EXTRA) if given.extra else ROWS, given.only)
     if not given.rows:
         parser.error(f"no operation of the race is named {' or '.join(given.only)}")
@@ -100,22 +113,8 @@ def chosen(rows: tuple[Row, ...], patterns: list[str] | None) -> list[Row]:
     return [row for row in rows if any(fnmatchcase(row.name, p) for p in patterns)]
 
 
-def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[Entry], list[str]]:
-    """The entries of the rows at the size, the entries of single calls, and the failures.
-
-    A line on stderr names each row before it runs. After a failure the race goes on.
-    """
-    entries: list[Entry] = []
-    calls: list[Entry] = []
-    jobs: list[tuple[str, list[Entry], Callable[[], Entry]]] = []
-    for row in rows:
-        for label in row.sizes():
-            if row.label or size in (label, "both"):
-                jobs.append((f"{row.name}, {label}", entries, partial(entry, row, label, plan)))
-    for row in rows:
-        if has_minimal(row) and size != "large":
-            jobs.append((f"{row.name}, a call on 8x8", calls, partial(call, row, plan)))
-
+def run(jobs: list[Job], plan: Plan, processes: int) -> tuple[list[Entry], list[Entry], list[str]]:
+    """The entries of the jobs at a size, the entries of single calls, and the failures."""
     what = "forward" if plan.forward_only else "forward and backward"
     modes = "eager and compiled code" if plan.compiled else "eager code"
     dtype = str(plan.dtype).removeprefix("torch.")
@@ -123,27 +122,27 @@ def run(rows: list[Row], size: str, plan: Plan) -> tuple[list[Entry], list[Entry
         f"{len(jobs)} rows, {modes}, {dtype}. Steps of each row: compare values and gradients,"
     )
     progress(f"time {what} in {plan.rounds} rounds, count saved bytes, peak and kernels.")
+    found = one_by_one(jobs, plan) if processes == 1 else side_by_side(jobs, plan, processes)
+    done: dict[int, Outcome] = {}
     wrong = []
-    start = time.monotonic()
-    for n, (name, found, make) in enumerate(jobs, 1):
-        progress(f"[{n}/{len(jobs)}, {time.monotonic() - start:.0f} s] {name}")
-        try:
-            found.append(make())
-        except DifferError as error:
-            wrong.append(str(error))
-        except RuntimeError as error:  # of torch, and of torch.compile
-            wrong.append(f"{name}: {error}")
+    try:
+        for n, outcome in found:
+            done[n] = outcome
+    except KeyboardInterrupt:
+        wrong.append(f"interrupted: {len(jobs) - len(done)} of {len(jobs)} jobs are not done")
+    entries, calls = list[Entry](), list[Entry]()
+    for n, outcome in sorted(done.items()):
+        wrong += outcome.wrong
+        if outcome.entry is not None:
+            (calls if jobs[n].size == CALL else entries).append(outcome.entry)
     return entries, calls, wrong
-
-
-def progress(message: str) -> None:
-    print(f"race: {message}", file=sys.stderr)
 
 
 def write(out: Path, entries: list[Entry], calls: list[Entry], plan: Plan) -> None:
     """Write the results as JSON, as a table in markdown, and as charts of each size."""
     results = {
         "torch": torch.__version__,
+        "device": plan.device,
         "processor": processor(plan.device),
         "threads": torch.get_num_threads(),
         "dtype": str(plan.dtype).removeprefix("torch."),
@@ -195,8 +194,7 @@ def main(arguments: list[str] | None = None) -> int:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.device(given.device):  # of what a composite makes itself
-            entries, calls, wrong = run(given.rows, given.size, plan)
+        entries, calls, wrong = run(jobs_of(given.rows, given.size), plan, given.jobs)
         write(given.out, entries, calls, plan)
     finally:
         torch.set_num_threads(threads)

@@ -152,9 +152,12 @@ def texts(
     """The title, the setting of the measurement, and what a reader must know of the bars."""
     timed = results["timed"].replace(" and ", " + ")
     threads = results["threads"]
+    on = f"CPU, {threads} thread{'s' * (threads != 1)}"
+    if results.get("device", "cpu") != "cpu":
+        on = results["processor"]
     (common, _), *_ = Counter(tuple(e["sizes"]) for e in entries).most_common(1)
     setting = (
-        f"{results['dtype']}, CPU, {threads} thread{'s' * (threads != 1)}, "
+        f"{results['dtype']}, {on}, "
         f"{entries[0]['size']} inputs (most often {' × '.join(map(str, common))}), "
         f"PyTorch {results['torch']}, "
         + ("both compiled" if ways[0].endswith(COMPILED) else "eager")

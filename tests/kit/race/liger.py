@@ -20,6 +20,9 @@ def ways() -> dict[str, Function]:
     from liger_kernel.transformers import functional as liger  # type: ignore[import-not-found]
 
     return {
+        "softmax": liger.liger_softmax,
+        "relu_squared": liger.liger_relu_squared,
+        "group_norm": lambda x, w, b: liger.liger_group_norm(x, w, b, x.shape[1], 2, 1e-5),
         "layer_norm": lambda x, w, b: liger.liger_layer_norm(x, w, b, 1e-5),
         "rms_norm": lambda x, w: liger.liger_rms_norm(x, w, 2**-23, in_place=False),
         "swiglu": lambda x, gate: liger.liger_swiglu(gate, x),

@@ -14,24 +14,29 @@ Function = Callable[..., Any]
 
 OURS, TORCH, COMPOSITE = "ours", "torch", "composite"
 
+MORE = 16
+
 
 class Draw:
-    """Random tensors, the same at each run, no two of one draw alike."""
+    """Random tensors on a device, the same at each run, no two of one draw alike."""
 
-    def __init__(self, seed: int = 0) -> None:
-        self.generator = torch.Generator("cpu").manual_seed(seed)
+    def __init__(self, seed: int = 0, device: str = "cpu") -> None:
+        self.place: dict[str, Any] = {
+            "generator": torch.Generator(device).manual_seed(seed),
+            "device": device,
+        }
 
     def normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self.generator, device="cpu")
+        return torch.randn(shape, **self.place)
 
     def between(self, low: float, high: float, *shape: int) -> Tensor:
-        return low + (high - low) * torch.rand(shape, generator=self.generator, device="cpu")
+        return low + (high - low) * torch.rand(shape, **self.place)
 
     def below(self, bound: int, *shape: int) -> Tensor:
-        return torch.randint(bound, shape, generator=self.generator, device="cpu")
+        return torch.randint(bound, shape, **self.place)
 
     def coin(self, *shape: int) -> Tensor:
-        return torch.rand(shape, generator=self.generator, device="cpu") < 0.5
+        return torch.rand(shape, **self.place) < 0.5
 
     def sign(self, *shape: int) -> Tensor:
         return 2 * self.coin(*shape).float() - 1
@@ -58,13 +63,17 @@ class Row:
     large: tuple[int, ...] = (1024, 1024)
     fixed: tuple[int, ...] = ()
     ours: Function | None = None
+    huge: tuple[int, ...] = ()
+    """What fills a GPU; the large size with ``MORE`` times the first extent unless given."""
     label: str = ""
-    """The size of a row that has one alone, ``large``; otherwise it has two."""
+    """The size of a row that has one alone, ``large``; otherwise it has three."""
 
     def sizes(self) -> dict[str, tuple[int, ...]]:
-        return (
-            {self.label: self.large} if self.label else {"small": self.small, "large": self.large}
-        )
+        if self.label:
+            return {self.label: self.large}
+        first, *others = self.large
+        huge = self.huge or (MORE * first, *others)
+        return {"small": self.small, "large": self.large, "huge": huge}
 
     def ways(self) -> dict[str, Function]:
         """Ours, torch's own and the composite, those that there are, as functions of tensors."""
@@ -80,12 +89,10 @@ class Row:
         self, size: str, dtype: torch.dtype = torch.float32, device: str = "cpu"
     ) -> list[Tensor | None]:
         """New ones, which want a gradient where the row has one."""
-        with torch.device("cpu"):
-            made = self.make(Draw(), *self.sizes()[size])
-        given = [None if x is None else x.to(device) for x in made]
+        made = self.make(Draw(device=device), *self.sizes()[size])
         return [
             x
             if x is None or not x.is_floating_point()
             else x.to(dtype).requires_grad_(n not in self.fixed)
-            for n, x in enumerate(given)
+            for n, x in enumerate(made)
         ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -40,29 +41,60 @@ class Plan:
         return partial(step.forward if self.forward_only else step.whole, function)
 
 
-def entry(row: Row, size: str, plan: Plan) -> Entry:
+@dataclass(frozen=True)
+class Ready:
+    """A job that only has to be timed: its ways agree, and are compiled where that is asked."""
+
+    times: Callable[[], Entry]
+    left: tuple[str, ...] = ()
+    """Why another package's way, or a compiled one, is left out."""
+
+
+def entry(row: Row, size: str, plan: Plan) -> Ready:
     """The row at a size: seconds, bytes and passes of each way."""
     eager = row.ways()
     hold(row, size, eager, torch.float64, plan.device)
+    more = {}
     if plan.device != "cpu" and row.name in (others := liger.ways()):
-        eager[liger.LIGER] = others[row.name]
-    ways = dict(eager)
+        more[liger.LIGER] = others[row.name]
     if plan.compiled:
-        torch.compiler.reset()
-        ways |= {name + COMPILED: torch.compile(f, dynamic=False) for name, f in eager.items()}
-    hold(row, size, ways, plan.dtype, plan.device)
+        more |= {name + COMPILED: compiled(f) for name, f in eager.items()}
+    ways, left = dict(eager), []
+    hold(row, size, eager, plan.dtype, plan.device)
+    for name, function in more.items():
+        try:
+            hold(row, size, {OURS: eager[OURS], name: function}, plan.dtype, plan.device)
+            ways[name] = function
+        except Exception as error:  # of its kernels, of torch.compile, or another value
+            left.append(f"{row.name}, {size}: {name} is left out: {error}")
+    return Ready(partial(measured, row, size, ways, plan), tuple(left))
+
+
+def compiled(function: Function) -> Function:
+    """The function under torch.compile, apart from others that share its code.
+
+    torch.compile keeps what it compiled by code object, and tries one after the other.
+    """
+
+    def whole(*tensors: Any) -> Any:
+        return function(*tensors)
+
+    code, closure = whole.__code__.replace(), whole.__closure__
+    return torch.compile(FunctionType(code, globals(), closure=closure), dynamic=False)
+
+
+def measured(row: Row, size: str, ways: Mapping[str, Function], plan: Plan) -> Entry:
     step = Step.of(row, size, plan.dtype, plan.device)
     runs = {name: plan.run(step, function) for name, function in ways.items()}
     seconds = race(runs, plan.rounds, plan.device)
-    found = {}
+    found: dict[str, Any] = {name: {"seconds": seconds[name]} for name in ways}
     for name, function in ways.items():
-        found[name] = {
-            "seconds": seconds[name],
-            "saved": asdict(saved(step, function)),
-            "peak": peak(runs[name], plan.device),
-        }
-        if name in eager:
-            found[name]["passes"] = passes(runs[name], step.full())
+        if not name.endswith(COMPILED):
+            found[name] |= {
+                "saved": asdict(saved(step, function)),
+                "peak": peak(runs[name], plan.device),
+                "passes": passes(runs[name], step.full()),
+            }
     return {
         "name": row.name,
         "size": size,
@@ -77,7 +109,7 @@ def ratios(seconds: dict[str, float]) -> dict[str, float]:
     found = {}
     for name, time in seconds.items():
         ours = OURS + COMPILED if name.endswith(COMPILED) else OURS
-        if name != ours:
+        if name != ours and ours in seconds:
             found[name] = seconds[ours] / time
     return found
 
@@ -86,13 +118,19 @@ def has_minimal(row: Row) -> bool:
     return row.name in MINIMAL and not row.label
 
 
-def call(row: Row, plan: Plan) -> Entry:
+def call(row: Row, plan: Plan) -> Ready:
     """What a call costs on 8x8: beside a minimal Function, and without a graph beside torch's."""
     ways = row.ways()
     both = {OURS: ways[OURS], MINIMAL_WAY: MINIMAL[row.name]}
     plain = {name: ways[name] for name in (OURS, TORCH) if name in ways}
     for dtype in (torch.float64, plan.dtype):
         hold(row, "small", both | plain, dtype, plan.device)
+    return Ready(partial(called, row, both, plain, plan))
+
+
+def called(
+    row: Row, both: Mapping[str, Function], plain: Mapping[str, Function], plan: Plan
+) -> Entry:
     step = Step.of(row, "small", plan.dtype, plan.device)
     timed = partial(race, rounds=plan.rounds, device=plan.device)
     with_graph = timed({name: partial(step.whole, f) for name, f in both.items()})

@@ -30,10 +30,10 @@ class Step:
     ) -> Step:
         tensors = row.tensors(size, dtype, device)
         wanted = [x for x in tensors if x is not None and x.requires_grad]
-        draw = Draw(seed=1)
+        draw = Draw(seed=1, device=device)
         with torch.no_grad():
             given = outputs(next(iter(row.ways().values()))(*tensors))
-        return cls(tensors, wanted, [draw.normal(*y.shape).to(device, dtype) for y in given])
+        return cls(tensors, wanted, [draw.normal(*y.shape).to(dtype) for y in given])
 
     def forward(self, function: Function) -> list[Tensor]:
         return outputs(function(*self.tensors))

@@ -59,7 +59,7 @@ def sigmoid_focal(x: Tensor, target: Tensor) -> Tensor:
 
 def info_nce(query: Tensor, key: Tensor) -> Tensor:
     logits = F.normalize(query, dim=1) @ F.normalize(key, dim=1).mT / 0.1
-    return F.cross_entropy(logits, torch.arange(len(query)))
+    return F.cross_entropy(logits, torch.arange(len(query), device=query.device))
 
 
 def dice(x: Tensor, target: Tensor) -> Tensor:
@@ -92,8 +92,12 @@ def cosine_embedding(x: Tensor, y: Tensor, target: Tensor) -> Tensor:
 
 def multi_margin(x: Tensor, target: Tensor) -> Tensor:
     over = F.relu(1 - picked(x, target)[:, None] + x)
-    others = torch.arange(x.shape[1]) != target[:, None]
+    others = torch.arange(x.shape[1], device=x.device) != target[:, None]
     return (over * others).sum(1).mean() / x.shape[1]
+
+
+OWN = getattr(F, "linear_cross_entropy", None)
+"""None before torch 2.13."""
 
 
 def linear_cross_entropy(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
@@ -195,13 +199,13 @@ ROWS = (
         given={"reduction": "mean"},
         fixed=(1,),
     ),
-    Row("info_nce", two, composite=info_nce, large=(1024, 256)),
+    Row("info_nce", two, composite=info_nce, large=(1024, 256), huge=(4096, 256)),
     Row("dice_loss", shares, composite=dice, fixed=(1,)),
     Row("tversky_loss", shares, composite=tversky, fixed=(1,)),
     Row(
         "linear_cross_entropy",
         features,
-        F.linear_cross_entropy,
+        OWN,
         linear_cross_entropy,
         small=(8, 4, 8),
         large=(512, 64, 2048),
@@ -209,7 +213,7 @@ ROWS = (
     Row(
         "linear_cross_entropy, torch in chunks",
         features,
-        in_chunks,
+        OWN and in_chunks,
         linear_cross_entropy,
         small=(8, 4, 8),
         large=(512, 64, 2048),
@@ -228,7 +232,7 @@ EXTRA = tuple(
     )
     for sizes in ((2048, 256, 8192), (1024, 256, 32768))
     for name, own in (
-        ("linear_cross_entropy", F.linear_cross_entropy),
-        ("linear_cross_entropy, torch in chunks", in_chunks),
+        ("linear_cross_entropy", OWN),
+        ("linear_cross_entropy, torch in chunks", OWN and in_chunks),
     )
 )

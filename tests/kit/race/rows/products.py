@@ -61,7 +61,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     scores = query @ key.mT / math.sqrt(query.shape[-1])
-    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
     return torch.softmax(scores.masked_fill(later, -torch.inf), -1) @ value
 
 
@@ -88,8 +88,8 @@ def multi_head(
 
 def rotary(x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
-    rates = 10000 ** (-torch.arange(half, dtype=x.dtype) / half)
-    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] * rates
+    rates = 10000 ** (-torch.arange(half, dtype=x.dtype, device=x.device) / half)
+    angle = torch.arange(x.shape[-2], dtype=x.dtype, device=x.device)[:, None] * rates
     left, right, cos, sin = x[..., :half], x[..., half:], angle.cos(), angle.sin()
     return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
 
@@ -112,10 +112,10 @@ def gru(x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: T
 HEADS = {"small": (2, 8, 8), "large": (8, 512, 64)}
 IMAGES = {"small": (2, 4, 8, 8), "large": (8, 16, 64, 64)}
 SEQUENCES = {"small": (2, 4, 8), "large": (16, 32, 2048)}
-POINTS = {"small": (8, 4), "large": (1024, 16)}
+POINTS = {"small": (8, 4), "large": (1024, 16), "huge": (4096, 16)}
 
 ROWS = (
-    Row("matmul", two, torch.matmul, large=(512, 512)),
+    Row("matmul", two, torch.matmul, large=(512, 512), huge=(4096, 4096)),
     Row(
         "linear",
         layer,
@@ -131,6 +131,7 @@ ROWS = (
         lambda x, a, b: x + a @ b,
         small=(8,),
         large=(512,),
+        huge=(4096,),
     ),
     Row(
         "baddbmm",
@@ -155,7 +156,7 @@ ROWS = (
         torch.outer,
         lambda a, b: a[:, None] * b,
     ),
-    Row("kron", two, torch.kron, large=(32, 32)),
+    Row("kron", two, torch.kron, large=(32, 32), huge=(128, 32)),
     Row(
         "multi_dot",
         lambda d, n: [d.normal(n, n) for _ in range(3)],
@@ -163,6 +164,7 @@ ROWS = (
         lambda a, b, c: a @ b @ c,
         small=(8,),
         large=(512,),
+        huge=(4096,),
     ),
     Row(
         "bilinear",

@@ -57,7 +57,7 @@ COMPOSITES: dict[str, Function | None] = {
     "logcumsumexp": logcumsumexp,
 }
 ROWS = (
-    Row("trace", normal, torch.trace),
+    Row("trace", normal, torch.trace, huge=(4096, 4096)),
     *(
         Row(name, normal, partial(getattr(torch, name), dim=-1), composite, {"dim": -1})
         for name, composite in COMPOSITES.items()
