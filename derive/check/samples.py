@@ -1,6 +1,7 @@
 """Small inputs for checks, made from the equations alone.
 
-All extents differ, so that transposed axes fail. Integers keep every access in bounds, and if an
+All extents differ, so that transposed axes fail. Where two axes in a group would make a check take
+minutes, an extent differs from the two before it. Integers keep every access in bounds, and if an
 integer tensor is compared with a parameter, some entries equal it. Float values are distinct and
 away from 0, so that no sample is at a kink or tie.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import permutations
 from math import prod
 from typing import Any
 
@@ -34,8 +36,9 @@ from derive.notation.split import composites
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
 _ASSIGNMENTS = 40
 _RANGES = ((-1.5, 1.5), (-0.9, 0.9), (0.3, 1.7), (0.1, 0.9), (1.1, 2.3))
-_LITTLE_WORK = 6_000
-"""A bound of (iterations of all loops) * (elements of all inputs)."""
+_FEW_SIZES = (2, 3, 4)
+_LITTLE_WORK, _MUCH_WORK = 6_000, 30_000_000
+"""Bounds of (iterations of all loops) * (elements of all inputs)."""
 _INTEGER = 2
 _REAL = 0.7
 _MODERATE = 1e4
@@ -189,6 +192,8 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
 
     With two elements a correlation is 1, and a product of the others has one factor. So sizes are
     at least 3 if that is cheap, and at least 2 if possible.
+
+    With two axes in a group, if different sizes make too much work, a few sizes take turns.
     """
     rng = np.random.default_rng(0)
     found: list[tuple[tuple[int, int, int], _Assignment]] = []
@@ -200,15 +205,24 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
         wanted = _UnusedSizes([int(n) for n in rng.permutation(pool)] if attempt else list(_SIZES))
         if case.alike:
             wanted = _UnusedSizes([_SIZES[attempt % len(_SIZES)]])
-        try:
-            shapes, parameters, least, work = _shapes(op, case, wanted)
-        except (ValueError, IndexError, ZeroDivisionError):
-            continue
-        finally:
-            needed = min(needed, wanted.used or needed)
-        enough = 3 if work <= _LITTLE_WORK else 2
-        found.append(((-min(enough, least), work, attempt), (shapes, parameters)))
+        found += _priced(op, case, wanted, attempt)
+        needed = min(needed, wanted.used or needed)
+    if 2 in case.ranks and all(work > _MUCH_WORK for (_, work, _), _ in found):
+        for sizes in permutations(_FEW_SIZES):
+            found += _priced(op, case, _UnusedSizes(list(sizes)), len(found))
     return [assignment for _, assignment in sorted(found, key=lambda pair: pair[0])]
+
+
+def _priced(
+    op: Operation, case: Case, wanted: _UnusedSizes, number: int
+) -> list[tuple[tuple[int, int, int], _Assignment]]:
+    """Return the assignment of the wanted sizes with its place in the order, or [] if none fits."""
+    try:
+        shapes, parameters, least, work = _shapes(op, case, wanted)
+    except (ValueError, IndexError, ZeroDivisionError):
+        return []
+    enough = 3 if work <= _LITTLE_WORK else 2
+    return [((-min(enough, least), work, number), (shapes, parameters))]
 
 
 def _shapes(

@@ -120,6 +120,19 @@ def test_samples_have_different_extents_and_hit_the_guard():
         assert (made.tensors["w"] is None) == (not case.given)
 
 
+def test_samples_of_many_indices_stay_small():
+    # With eight different extents, x alone has 5,040 elements, and a Jacobian 25 million.
+    op = derive.parse("""
+    op heads(x[*b,g,r,i,d], y[*b,g,j,d], z[*b,g,j,e]) -> s
+    s[*b,g,r,i,e] = sum[j,d](x[*b,g,r,i,d]*y[*b,g,j,d]*z[*b,g,j,e])
+    """)
+    typical, _, two = (sample(op, case).tensors["x"].shape for case in cases(op))
+    assert len(set(typical)) == 5
+    assert len(two) == 6
+    assert np.prod(two) < 1000
+    assert all(len(set(two[n : n + 3])) == 3 for n in range(4))
+
+
 def test_samples_reach_each_range():
     """log wants positive values, asin values below 1, floor none at its steps."""
     for text in ("y[n] = log(x[n])", "y[n] = asin(x[n])", "y[n] = lgamma(x[n])"):
