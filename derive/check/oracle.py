@@ -81,10 +81,14 @@ def slopes(
     parameters: Mapping[str, Any],
     wrt: str,
     directions: Sequence[Array],
+    scale: float = 1.0,
 ) -> list[float]:
-    """Return Sum gradient*direction for each direction, from two differences each."""
+    """Return Sum gradient*direction for each direction, from two differences each.
+
+    ``scale`` is a factor of their steps.
+    """
     moved = _PerturbedInput.of(op, tensors, cotangents, parameters, wrt)
-    return [moved.slope(direction, 1.0) for direction in directions]
+    return [moved.slope(direction, scale) for direction in directions]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
-from derive.check.checks import checks_of, gradients_of, load_source, verify_source  # noqa: E402
+from derive.check.checks import QUICK, checks_of, gradients_of, load_source, verify_source  # noqa: E402
 from derive.check.rounding_adjudication import ExactDifferences, Unknown  # noqa: E402
 
 SOFTMAX = """
@@ -118,6 +118,21 @@ def test_samples_have_different_extents_and_hit_the_guard():
         assert x.shape[0] != x.shape[1]
         assert (t == made.parameters["ignore_index"]).any()
         assert (made.tensors["w"] is None) == (not case.given)
+
+
+def test_a_steep_gradient_is_not_checked_one_element_after_another(monkeypatch):
+    op = derive.parse("""
+    op steep(x[i,j,k,l]) -> y
+    y = sum[i,j,k,l](1/(x[i,j,k,l]**2 + 0.0005))
+    """)
+
+    def alone(*given):
+        raise AssertionError("one element after another")
+
+    monkeypatch.setattr(oracle, "gradient", alone)
+    columns = [c for c in QUICK if c.name == "gradient"]
+    (check,) = checks_of(op, load_source(op, derive.source(op)), columns=columns)
+    assert check.ok, check.detail
 
 
 def test_samples_of_many_indices_stay_small():
