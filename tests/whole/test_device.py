@@ -25,4 +25,4 @@ def test_the_checks_of_an_operation_pass_here(capsys):
     assert main(["--device", "cpu", "--only", "swiglu", "--columns", "value,gradient"]) == 0
     assert "1 operations on cpu: 0 failures" in capsys.readouterr().out
     assert main(["--device", "meta", "--only", "swiglu", "--columns", "value"]) == 1
-    assert "swiglu: value, typical: NotImplementedError" in capsys.readouterr().out
+    assert "[1/1] swiglu\n  value, typical: NotImplementedError" in capsys.readouterr().out
