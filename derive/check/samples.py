@@ -1,7 +1,7 @@
 """Small inputs for checks, made from the equations alone.
 
-All extents differ, so that transposed axes fail. Where two axes in a group would make a check take
-minutes, an extent differs from the two before it. Integers keep every access in bounds, and if an
+All extents differ, so that transposed axes fail. Where that would make a check take minutes, an
+extent differs from the two before it. Integers keep every access in bounds, and if an
 integer tensor is compared with a parameter, some entries equal it. Float values are distinct and
 away from 0, so that no sample is at a kink or tie.
 """
@@ -193,7 +193,7 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
     With two elements a correlation is 1, and a product of the others has one factor. So sizes are
     at least 3 if that is cheap, and at least 2 if possible.
 
-    With two axes in a group, if different sizes make too much work, a few sizes take turns.
+    If different sizes make too much work, a few sizes take turns.
     """
     rng = np.random.default_rng(0)
     found: list[tuple[tuple[int, int, int], _Assignment]] = []
@@ -207,7 +207,7 @@ def _assignments(op: Operation, case: Case) -> list[_Assignment]:
             wanted = _UnusedSizes([_SIZES[attempt % len(_SIZES)]])
         found += _priced(op, case, wanted, attempt)
         needed = min(needed, wanted.used or needed)
-    if 2 in case.ranks and all(work > _MUCH_WORK for (_, work, _), _ in found):
+    if not case.alike and all(work > _MUCH_WORK for (_, work, _), _ in found):
         for sizes in permutations(_FEW_SIZES):
             found += _priced(op, case, _UnusedSizes(list(sizes)), len(found))
     return [assignment for _, assignment in sorted(found, key=lambda pair: pair[0])]
