@@ -146,7 +146,7 @@ def test_samples_of_many_indices_stay_small():
     assert np.prod(two) < 1000
     assert all(len(set(two[n : n + 3])) == 3 for n in range(4))
     turned = derive.parse("y[g,f,e,d,c,b,a] = x[a,b,c,d,e,f,g]")
-    assert all(sample(turned, case).tensors["x"].size < 1000 for case in cases(turned))
+    assert all(sample(turned, case).tensors["x"].size < 2000 for case in cases(turned))
 
 
 def test_samples_reach_each_range():
