@@ -7,11 +7,11 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 86_200,
+    "derive": 86_000,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
-    "derive/calculus": 7_100,
+    "derive/calculus": 6_900,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
