@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 86_000,
+    "derive": 85_800,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -23,13 +23,13 @@ LIMITS = {
     "derive/lowering": 10_600,
     "derive/module": 6_000,
     "derive/notation": 8_200,
-    "derive/program": 7_600,
+    "derive/program": 7_500,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_200,
     "templates": 1_700,
-    "tests": 68_300,
+    "tests": 68_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
