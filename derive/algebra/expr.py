@@ -464,9 +464,12 @@ def walk(e: Expr) -> Iterator[Expr]:
             pending.extend(reversed(inner.parts()))
 
 
-def accesses(e: Expr) -> Iterator[Access]:
+def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
     """Every access inside e once, nested ones included."""
-    return iter(_accesses(e) if tensors(e) else ())
+    if not tensors(e):
+        return iter(())
+    found = _accesses(e)
+    return iter(found) if tensor is None else (a for a in found if a.tensor == tensor)
 
 
 @lru_cache(maxsize=2**12)

@@ -353,8 +353,7 @@ def test_a_parameter_compared_with_integers_is_one() -> None:
 
 def positions(text: str, tensor: str) -> list[Expr]:
     op = parse(text)
-    every = (a for e in op.equations for a in accesses(e.body))
-    return [a.positions[-1] for a in every if a.tensor == tensor]
+    return [a.positions[-1] for e in op.equations for a in accesses(e.body, tensor)]
 
 
 T_ = Index("t", "t")
