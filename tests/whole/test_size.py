@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_700,
+    "derive": 85_600,
     "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
