@@ -305,27 +305,19 @@ def linear_cross_entropy(
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    arguments = (
+        input,
+        linear_weight,
+        target,
+        linear_bias,
+        weight,
+        ignore_index,
+        label_smoothing,
+    )
     if not torch.is_grad_enabled() or rt.forward_mode():
-        loss = _linear_cross_entropy_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )[0]
+        loss = _linear_cross_entropy_forward(*arguments)[0]
     else:
-        loss = rt.apply(
-            _LinearCrossEntropy,
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )[0]
+        loss = rt.apply(_LinearCrossEntropy, *arguments)[0]
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
     return _linear_cross_entropy_reduced(
