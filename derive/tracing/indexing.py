@@ -100,7 +100,7 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
     """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
-    if context.called in _MADE:
+    if context.called in _MADE or (context.called == "expand" and not any(map(selection, given))):
         return bool(_dims(context, node))
     if context.called in _MEASURES:
         carries = bool(node.meta["val"].shape)
@@ -197,7 +197,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     values = []
     for k in range(count):
         value = of(k)
-        if name in _MADE:
+        if lifted_mask(value)[0] is None and dims:
             value = _masked_like(context, value, dims[0], k, node)
         values.append(with_outer_mask(value))
     return Pieces(tuple(values))

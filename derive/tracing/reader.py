@@ -366,8 +366,8 @@ class Reader:
             return made
         if name is None and len([u for u in node.users if u.op != "output"]) < 2:
             return made
-        stem = name_of(node.target).strip("_").partition(".")[0]
-        return self.context.named(made, name or stem or "part")
+        stem = name_of(node.target).strip("_").partition(".")[0] or "part"
+        return self.context.named(made, name or ("index" if made.kind == "int" else stem))
 
     def _kept_within(self, node: Any, made: tv.TracedValue, name: str | None) -> tv.TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""

@@ -120,6 +120,11 @@ READ = [
         "/sum[n2 | m[n2]]([i[n2] != -100])",
     ),
     (
+        lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
+        (r(5, 4), r(5) > 0, I, r(4)),
+        "/sum[n2 | m[n2]](where(i[n2] != -100, w[index[n2]], 0))",
+    ),
+    (
         lambda x, i: F.cross_entropy(x[i > 0], i[i > 0]),
         (r(2, 3, 4), torch.tensor([[1, 2, 3], [0, 3, 0]])),
         "] > 0]([i[n2",
