@@ -26,7 +26,8 @@ WEIGHTED = (
 MANY = (
     WEIGHTED.replace(
         "w[n]; ",
-        "w[n], shift[m], gain[m]; scale=2, penalty_of_a_row=1, margin_of_a_row=1, weight_of_a_row=1, ",
+        "w[n], shift[m], gain[m]; scale=2, penalty_of_a_row=1, margin_of_a_row=1, "
+        "weight_of_a_row=1, ",
     )
     .replace("= x[n,m] -", "= scale*x[n,m]*gain[m] + shift[m] -")
     .replace("*F[n,0]", "*(F[n,0]*weight_of_a_row + margin_of_a_row*penalty_of_a_row)")
