@@ -464,12 +464,9 @@ def walk(e: Expr) -> Iterator[Expr]:
             pending.extend(reversed(inner.parts()))
 
 
-def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:
+def accesses(e: Expr) -> Iterator[Access]:
     """Every access inside e once, nested ones included."""
-    if not tensors(e):
-        return iter(())
-    found = _accesses(e)
-    return iter(found) if tensor is None else (a for a in found if a.tensor == tensor)
+    return iter(_accesses(e) if tensors(e) else ())
 
 
 @lru_cache(maxsize=2**12)

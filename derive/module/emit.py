@@ -39,11 +39,11 @@ from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, Subscr
 
 
 @dataclass(frozen=True)
-class _Option:
+class OptionFields:
     """Template fields of an option."""
 
     own: Lines
-    duals: tuple[Dual, ...]
+    duals: tuple[Dual, ...] = ()
     """Its own forward mode, if it has one."""
 
     def lines(self) -> Iterator[str]:
@@ -54,17 +54,18 @@ class _Option:
 
 
 @dataclass(frozen=True)
-class _Module:
+class ModuleFields:
     """Template fields of a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    functions: tuple[_Option, ...]
+    functions: tuple[OptionFields, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
     body: tuple[str, ...]
-    stages: tuple[()] = ()
+    stages: tuple[str, ...] = ()
+    """The functions of the stages of a blocked module."""
 
 
 def emit(
@@ -73,7 +74,7 @@ def emit(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     called = with_parameter(op) if variants[0].reductions else op
-    functions = tuple(_Option(function_of(called, v), dual_of(called, v)) for v in variants)
+    functions = tuple(OptionFields(function_of(called, v), dual_of(called, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
@@ -85,7 +86,7 @@ def emit(
     imports = imports_of([*whole, *lines, *finish, *signature, *classes])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    module = _Module(
+    module = ModuleFields(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         functions=functions,

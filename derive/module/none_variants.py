@@ -40,7 +40,6 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    FunctionCall,
     Literal,
     MethodCall,
     Name,
@@ -52,7 +51,6 @@ from derive.program.torch_ir import (
     subexpressions,
     text,
 )
-from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import fits, is_long
 from derive.program.types import ABSENT, Types
 
@@ -171,7 +169,7 @@ class _VariantBody:
     def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
         """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
-        made = self._named_arguments(_optional_terms_last(entries, names), names)
+        made = _optional_terms_last(entries, names)
         self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
         own = [line for line, _ in made if line.kept]
         for t in optional:
@@ -185,22 +183,6 @@ class _VariantBody:
         reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
         lines = renumbered([line for line, _ in made], own, reserved)
         return list(zip(lines, (needs for _, needs in made), strict=True))
-
-    def _named_arguments(self, entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
-        """Give a name to what a kernel takes of an optional tensor, so that this may be None."""
-        made: list[Entry] = []
-        taken = {*self.taken, *(line.name for line, _ in entries)}
-        for line, needs in entries:
-            calls = [c for c in subexpressions(line.code) if isinstance(c, FunctionCall)]
-            places = ((c, n) for c in calls for n, _ in torch_op(c).absent if n < len(c.args))
-            for argument in [c.args[n] for c, n in places]:
-                if isinstance(argument, MethodCall) and optional.intersection(names_in(argument)):
-                    part = Line(numbered("part", taken), argument, kept=False)
-                    made.append((part, needs))
-                    code = replaced(line.code, {argument: Name(part.name)})
-                    line = replace(line, code=code)
-            made.append((line, needs))
-        return made
 
     def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
         """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""

@@ -353,7 +353,8 @@ def test_a_parameter_compared_with_integers_is_one() -> None:
 
 def positions(text: str, tensor: str) -> list[Expr]:
     op = parse(text)
-    return [a.positions[-1] for e in op.equations for a in accesses(e.body, tensor)]
+    every = (a for e in op.equations for a in accesses(e.body))
+    return [a.positions[-1] for a in every if a.tensor == tensor]
 
 
 T_ = Index("t", "t")
