@@ -194,7 +194,7 @@ def _public_body(
     return lines
 
 
-def _arguments(function: str, given: Sequence[str], indent: int) -> tuple[list[str], Sequence[str]]:
+def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str], list[str]]:
     """Return (lines that collect the arguments if a call has a line for each, the arguments)."""
     if len(call_lines("return rt.apply(", [function, *given], ")[0]", indent)) <= 3:
         return [], given
