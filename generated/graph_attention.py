@@ -268,13 +268,7 @@ def graph_attention(
     if torch.compiler.is_compiling():
         given = rt.distinct(x, weight, att_source, att_target, source, target)
         x, weight, att_source, att_target, source, target = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _graph_attention_forward(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
-        return result[0]
-    result = rt.apply(
-        _GraphAttention,
+    arguments = (
         x,
         weight,
         att_source,
@@ -283,4 +277,6 @@ def graph_attention(
         target,
         negative_slope,
     )
-    return result[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _graph_attention_forward(*arguments)[0]
+    return rt.apply(_GraphAttention, *arguments)[0]

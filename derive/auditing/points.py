@@ -253,9 +253,9 @@ def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> I
         yield Point(args, condition)
 
 
-def expanded(cotangent: Any) -> Any:
+def expanded(tensor: Any) -> Any:
     """Expand the first element to the whole shape, with stride 0."""
-    return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
+    return tensor.reshape(-1)[:1].clone().reshape([1] * tensor.ndim).expand(tensor.shape)
 
 
 def turned(tensor: Any) -> Any:

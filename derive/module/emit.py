@@ -173,6 +173,8 @@ def _public_body(
         lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
     if variants[0].outside is not None:
         return lines + _outside_lines(op, variants[0], variants[0].outside)
+    before, given = _arguments(function, given, 4)
+    lines += before
     for name in own:
         lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
         lines += [
@@ -190,6 +192,13 @@ def _public_body(
     lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
     lines += _return_outputs(op, variants, "rt.apply", [function, *given], 4)
     return lines
+
+
+def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str], list[str]]:
+    """Return (lines that collect the arguments if a call has a line for each, the arguments)."""
+    if len(call_lines("return rt.apply(", [function, *given], ")[0]", indent)) <= 3:
+        return [], given
+    return ["arguments = (", *(f"    {name}," for name in given), ")"], ["*arguments"]
 
 
 def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
@@ -222,7 +231,8 @@ def _widened_lines(tensors: Sequence[Tensor]) -> list[str]:
 def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that assign the output of the only Function."""
     function, *own, forward = _option_functions(op, variant)
-    program, given = variant.program, arguments(op)
+    program = variant.program
+    before, given = _arguments(function, arguments(op), 8)
     silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     branches = [
         (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
@@ -237,7 +247,7 @@ def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
         lines += [f"{'elif' if lines else 'if'} {test}:"]
         lines += indented(_assigned_output(o, called, given, more), 4)
     call = _assigned_output(o, "rt.apply", [function, *given], bool(program.statistics))
-    return [*lines, "else:", *indented(call, 4)]
+    return [*before, *lines, "else:", *indented(call, 4)]
 
 
 def _assigned_output(o: Outside, called: str, given: Sequence[str], more: bool) -> list[str]:

@@ -20,7 +20,7 @@ from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
-from derive.program.cse import VALUE, Line, numbered, renumbered
+from derive.program.cse import VALUE, Line, is_brief, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
@@ -49,6 +49,7 @@ from derive.program.torch_ir import (
     names_in,
     replaced,
     subexpressions,
+    text,
 )
 from derive.program.torch_printer import fits, is_long
 from derive.program.types import ABSENT, Types
@@ -311,12 +312,16 @@ class _Choice:
         return [*before, replace(line, code=replaced(code, new))]
 
     def _shortened(self, line: Line, found: Code) -> list[Line]:
-        """Return the conditional with a name for the expression that both branches share."""
+        """Return the conditional with a name for the largest expression in both branches."""
         assert isinstance(line.code, Conditional)
-        if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
+        there = set(subexpressions(line.code.other))
+        both = [c for c in subexpressions(found) if c in there]
+        shared = [c for c in both if c is found or not is_brief(c)]
+        if isinstance(found, Name) or not shared:
             return [line]
-        part = Line(numbered(VALUE, self.taken), found, kept=False)
-        return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
+        largest = max(shared, key=lambda c: len(text(c)))
+        part = Line(numbered(VALUE, self.taken), largest, kept=False)
+        return [part, replace(line, code=replaced(line.code, {largest: Name(part.name)}))]
 
 
 def _optional_terms_last(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:

@@ -340,6 +340,8 @@ class _Words:
                 return "offsets"
             case "//" if isinstance(right, Name) and right.id.startswith("num_"):
                 return f"size_per_{_clean(right.id)[4:].removesuffix('s')}"
+            case "//" if _number(right) == "two":
+                return f"half_{self.operand(left)}"
             case "==" | "!=" if self._is_position(left) and self._is_position(right):
                 return "diagonal" if op == "==" else "off_diagonal"
             case "==" | "!=" if self._is_position(right):
