@@ -243,8 +243,6 @@ class _Words:
         return self.known[key]
 
     def _phrase(self, code: Code) -> str:
-        if isinstance(code, Binary) and code.op == "or" and isinstance(code.right, Literal):
-            return f"safe_{self.operand(code.left)}"
         code = _plain(code)
         match code:
             case Conditional(_, then, Literal() as other) if _number(other) not in ("", "zero"):
@@ -259,10 +257,6 @@ class _Words:
                 return f"minus_{self.operand(operand)}"
             case Unary("~" | "not", operand):
                 return f"not_{self.operand(operand)}"
-            case Unary(_, operand) | Keyword(_, operand):
-                return self.operand(operand)
-            case Attribute(obj, "mT" | "T"):
-                return f"transposed_{self.operand(obj)}"
             case Attribute(obj, "indices"):
                 return (
                     self.phrase(obj).replace("max_of", "argmax_of").replace("min_of", "argmin_of")
@@ -501,10 +495,6 @@ def _number(code: Code) -> str:
             if bare.isdigit() and int(bare) < len(_NUMBERS):
                 return sign + _NUMBERS[int(bare)]
             return f"{sign}half" if bare == "0.5" else "number" if bare[:1].isdigit() else ""
-        case MethodCall(obj, "expand"):
-            return _number(obj)
-        case MethodCall(_, "new_zeros", (Tuple(()), *_)):
-            return "zero"
     return ""
 
 
@@ -525,8 +515,6 @@ def _plain(code: Code) -> Code:
             return Binary(_METHODS[name], x, y)
         case FunctionCall(name, (x, y, *_)) if _bare_name(name) in _METHODS:
             return Binary(_METHODS[_bare_name(name)], x, y)
-        case FunctionCall("rt.ieee_call", (Literal(f) | Name(f), *args)):
-            return FunctionCall(f, tuple(args))
         case Binary("or", left, _):
             return _plain(left)
     return code
