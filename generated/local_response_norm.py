@@ -26,14 +26,12 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     half_window = (window - 1) // 2
     half_window2 = window // 2
     input_squared = input.square()
-    zeros_like_input = input_squared.new_zeros(
-        (input.shape[0], half_window2, *input.shape[2:])
-    )
-    zeros_like_input2 = input_squared.new_zeros(
+    zeros = input_squared.new_zeros((input.shape[0], half_window2, *input.shape[2:]))
+    zeros_with_input_squared = input_squared.new_zeros(
         (input.shape[0], half_window + 1, *input.shape[2:])
     )
     joined_input_squared = torch.cat(
-        (zeros_like_input, input_squared, zeros_like_input2), 1
+        (zeros, input_squared, zeros_with_input_squared), 1
     )
     windows_of_input_squared = joined_input_squared.unfold(
         1, half_window2 + half_window + 1, 1
@@ -65,14 +63,14 @@ class _LocalResponseNorm(Function):
         half_window = (window - 1) // 2
         half_window2 = window // 2
         input_squared = input.square()
-        zeros_like_input = input_squared.new_zeros(
+        zeros = input_squared.new_zeros(
             (input.shape[0], half_window2, *input.shape[2:])
         )
-        zeros_like_input2 = input_squared.new_zeros(
+        zeros_with_input_squared = input_squared.new_zeros(
             (input.shape[0], half_window + 1, *input.shape[2:])
         )
         joined_input_squared = torch.cat(
-            (zeros_like_input, input_squared, zeros_like_input2), 1
+            (zeros, input_squared, zeros_with_input_squared), 1
         )
         half_window2_sum = half_window2 + half_window + 1
         windows_of_input_squared = joined_input_squared.unfold(1, half_window2_sum, 1)
@@ -86,14 +84,14 @@ class _LocalResponseNorm(Function):
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
-        zeros_like_input3 = grad_divisor.new_zeros(
+        zeros_with_grad_divisor = grad_divisor.new_zeros(
             (input.shape[0], half_window, *input.shape[2:])
         )
-        zeros_like_input4 = grad_divisor.new_zeros(
+        zeros_with_input = grad_divisor.new_zeros(
             (input.shape[0], half_window2 + 1, *input.shape[2:])
         )
         sum_of_grad_divisor = (
-            torch.cat((zeros_like_input3, grad_divisor, zeros_like_input4), 1)
+            torch.cat((zeros_with_grad_divisor, grad_divisor, zeros_with_input), 1)
             .unfold(1, half_window + half_window2 + 1, 1)
             .sum(-1)
         )
@@ -117,26 +115,26 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
         half_window2_sum = half_window2 + half_window + 1
         half_window_plus_one = half_window + 1
         input_squared = input.square()
-        zeros_like_d_input = input_squared.new_zeros(
+        zeros = input_squared.new_zeros(
             (d_input.shape[0], half_window2, *d_input.shape[2:])
         )
-        zeros_like_d_input2 = input_squared.new_zeros(
+        zeros_with_input_squared = input_squared.new_zeros(
             (d_input.shape[0], half_window_plus_one, *d_input.shape[2:])
         )
         divisor = k + alpha / window * torch.cat(
-            (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
+            (zeros, input_squared, zeros_with_input_squared), 1
         ).unfold(1, half_window2_sum, 1).sum(-1).narrow(1, 0, d_input.shape[1])
         d_input_input = d_input * input
         minus_beta = -beta
-        spread_d_input = d_input.new_zeros(()).expand(d_input.shape)
-        zeros_like_d_input3 = d_input_input.new_zeros(
+        spread_zeros = d_input.new_zeros(()).expand(d_input.shape)
+        zeros_with_d_input_input = d_input_input.new_zeros(
             (d_input.shape[0], half_window2, *d_input.shape[2:])
         )
-        zeros_like_d_input4 = d_input_input.new_zeros(
+        zeros_with_d_input = d_input_input.new_zeros(
             (d_input.shape[0], half_window_plus_one, *d_input.shape[2:])
         )
         joined_d_input_input = torch.cat(
-            (zeros_like_d_input3, d_input_input, zeros_like_d_input4), 1
+            (zeros_with_d_input_input, d_input_input, zeros_with_d_input), 1
         )
         sum_of_d_input_input = (
             joined_d_input_input.unfold(1, half_window2_sum, 1).sum(-1)
@@ -157,7 +155,7 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
             * divisor ** -(1 + beta)
             * part_of_d_input_input
             if minus_beta != 0
-            else spread_d_input
+            else spread_zeros
         )
         return d_input * divisor**minus_beta - input_divisor_to_beta
 
