@@ -114,13 +114,13 @@ NAMED = (
 
 
 @pytest.mark.parametrize(
-    ("equations", "others"), [(INLINE, []), (NAMED, ["grad_P"])], ids=["inline", "named"]
+    ("equations", "values"), [(INLINE, "value_scores"), (NAMED, "grad_P")], ids=["inline", "named"]
 )
-def test_the_scores_of_a_softmax_have_an_adjoint(equations, others):
+def test_the_scores_of_a_softmax_have_an_adjoint(equations, values):
     """Σⱼ P·grad_P is taken from scores once, not from what each of their factors is given."""
     spec = f"op f(q[t,d], k[u,d], v[u,d]; scale=0.3) -> o\n{equations}"
     d = derive.derivation(derive.parse(spec))
-    assert [a.name for a in d.adjoints] == [*others, "grad_scores"]
+    assert [a.name for a in d.adjoints] == [values, "grad_scores"]
     assert str(d.gradients["q"]) == "grad_q[t,d] = scale·Σᵤ grad_scores[t,u]·k[u,d]"
     assert str(d.gradients["k"]) == "grad_k[u,d] = scale·Σₜ grad_scores[t,u]·q[t,d]"
 
