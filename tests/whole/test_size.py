@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 85_600,
+    "derive": 85_700,
     "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -18,7 +18,7 @@ LIMITS = {
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
-    "derive/linting": 3_100,
+    "derive/linting": 3_000,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
     "derive/module": 5_900,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_200,
+    "derive/tracing": 9_300,
     "templates": 1_700,
-    "tests": 68_200,
+    "tests": 68_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
