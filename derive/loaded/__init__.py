@@ -8,10 +8,10 @@ module exists in this process only.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any
@@ -47,21 +47,30 @@ def function(name: str, text: str) -> Any:
     module = f"{__name__}.{stem}"
     if module not in sys.modules:
         try:
-            _written(_FOLDER / f"{stem}.py", text)
-            importlib.invalidate_caches()
-            importlib.import_module(module)
+            path = _written(_FOLDER / f"{stem}.py", text)
         except OSError:
             sys.modules[module] = imported(module, text)
+        else:
+            _import(module, path)
     return getattr(sys.modules[module], name)
 
 
-def _written(path: Path, text: str) -> None:
+def _import(name: str, path: Path) -> None:
+    """Import a file as a module of this name; to look for it would list a folder of thousands."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    sys.modules.setdefault(name, made)  # another thread may be done before
+
+
+def _written(path: Path, text: str) -> Path:
     """Write the file atomically: its whole text or nothing."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
+        return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
     ) as file:
         file.write(text)
-    Path(file.name).replace(path)
+    return Path(file.name).replace(path)

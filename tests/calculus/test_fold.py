@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from kit.chains import CHAINS
-from kit.each import each_operation, each_option
+from kit.each import each_operation, each_option, each_row
 from kit.equations import flat, index, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.slopes import along
@@ -162,8 +162,8 @@ def names_read(lets, e):
             yield lets.display_name(a.tensor)
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
+@each_row(
+    "text, read",
     [
         ("op f(x[i]) -> y\ny[i] = tanh(x[i])", {"y", "G"}),
         ("op f(x[i]) -> y\ny[i] = exp(x[i])", {"y", "G"}),

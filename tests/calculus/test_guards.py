@@ -346,7 +346,7 @@ def row_major(*parts):
     return add(constant(0), *(scale(atom(i), c) for c, i in parts))
 
 
-@pytest.mark.parametrize("position", range(12))
+@each_row("position", range(12))
 def test_a_row_major_position_has_a_digit_for_each_index(position):
     case = case_of(BOUNDS_POSITIONS, rel("==", row_major((4, t), (1, u)), position))
     assert not case.denied
@@ -355,7 +355,7 @@ def test_a_row_major_position_has_a_digit_for_each_index(position):
     assert turned.denied and turned.indices == case.indices and turned.position == position
 
 
-@pytest.mark.parametrize(
+@each_row(
     "condition",
     [
         rel("==", row_major((3, t), (1, u)), 5),

@@ -89,6 +89,8 @@ def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
                 test(*row)
         except (Exception, pytest.fail.Exception) as error:
             wrong.append(error)
+        except pytest.skip.Exception as skipped:  # it would leave out the rows after it
+            wrong.append(AssertionError(f"a row is skipped: {skipped.msg}"))
     assert count, "there are no rows"
     if wrong:
         raise BaseExceptionGroup(f"{len(wrong)} of {count} rows", wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import load, parse, source
@@ -32,7 +33,7 @@ FOLDED = {
 }
 
 
-@pytest.mark.parametrize("case", FOLDED)
+@each_row("case", FOLDED)
 def test_what_is_known_is_folded(case):
     code, expected = FOLDED[case]
     assert text(folded(code)) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import parse
@@ -20,8 +21,8 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
     return line.name
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
+@each_row(
+    "code, name",
     [
         ("x.exp()", "exp_x"),
         ("(x - mu).exp()", "exp_x_minus_mu"),

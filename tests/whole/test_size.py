@@ -3,8 +3,8 @@
 A limit is lowered when a change leaves fewer lines, and raised only with a reason in the commit.
 """
 
-import pytest
 from kit.command import ROOT
+from kit.each import each_row
 
 LIMITS = {
     "derive": 85_700,
@@ -40,12 +40,12 @@ def lines(folder: str) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
 
-@pytest.mark.parametrize("folder", LIMITS)
+@each_row("folder", LIMITS)
 def test_a_folder_has_no_more_lines_than_its_limit(folder):
     assert lines(folder) <= LIMITS[folder]
 
 
-@pytest.mark.parametrize("folder", LIMITS)
+@each_row("folder", LIMITS)
 def test_a_limit_is_lowered_when_lines_go(folder):
     assert lines(folder) > LIMITS[folder] - 400
 
