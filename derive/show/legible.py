@@ -41,9 +41,6 @@ from derive.show.identities import (
 #
 # The code keeps the left sides where they differ for a nan.
 
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
-
 
 def by_cases(args: Sequence[ex.Expr]) -> ex.Expr:
     """Return the sum with two cases as one choice, and common factors in front."""
@@ -90,7 +87,7 @@ def _bracket_cofactors(e: ex.Expr) -> list[tuple[ex.Expr, ex.Expr]]:
 def _denied(c: ex.Expr) -> ex.Expr:
     if isinstance(c, ex.Not):
         return c.arg
-    return ex.Rel(DENIED[c.op], c.left, c.right) if isinstance(c, ex.Rel) else ex.Not(c)
+    return ex.Rel(ex.DENIED[c.op], c.left, c.right) if isinstance(c, ex.Rel) else ex.Not(c)
 
 
 def _is_denial(c: ex.Expr) -> bool:
@@ -176,7 +173,7 @@ def _legible(e: ex.Expr) -> ex.Expr:
     if isinstance(e, ex.Guard):
         return e.position
     if isinstance(e, ex.Not) and isinstance(e.arg, ex.Rel):
-        return _oriented(ex.Rel(DENIED[e.arg.op], e.arg.left, e.arg.right))
+        return _oriented(ex.Rel(ex.DENIED[e.arg.op], e.arg.left, e.arg.right))
     if isinstance(e, ex.Rel):
         return _oriented(e)
     if isinstance(e, ex.Add):
@@ -300,9 +297,9 @@ def _without_zeros(e: ex.Mul) -> ex.Expr:
 def _oriented(c: ex.Rel) -> ex.Rel:
     """Orient the comparison: the varying side goes left, and -x > 0 is x < 0."""
     if _weight(c.left) > _weight(c.right):
-        c = ex.Rel(MIRRORED[c.op], c.right, c.left)
+        c = ex.Rel(ex.MIRRORED[c.op], c.right, c.left)
     if c.right is ex.num(0) and isinstance(c.left, ex.Mul) and c.left.args[0] is ex.num(-1):
-        return ex.Rel(MIRRORED[c.op], ex.product_of(c.left.args[1:]), ex.num(0))
+        return ex.Rel(ex.MIRRORED[c.op], ex.product_of(c.left.args[1:]), ex.num(0))
     return c
 
 
