@@ -40,7 +40,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import has_a_member, held_conditions, known
+from derive.calculus.guards import at_deltas, has_a_member, held_conditions, known
 from derive.calculus.lets import Let, Lets
 from derive.calculus.value_analysis import ValueFacts, taken_where
 from derive.notation.guards import added_conditions
@@ -67,10 +67,11 @@ def guarded_sum(lets: Lets, p: Poly, indices: Sequence[ex.Index]) -> Poly:
     safe = _SummandGuards(lets)
     result = ZERO
     for t in p.terms:
-        decided = known(lets.bounds, t)
-        for one in (t,) if decided is None else decided.terms:
-            summand = safe.summand(one, frozenset(indices))
-            result = add(result, sum_over(poly([summand]), indices))
+        placed, left = at_deltas(t, indices)
+        # A delta may decide a condition on the index that it fixes.
+        decided = known(lets.bounds, placed)
+        for one in (placed,) if decided is None else decided.terms:
+            result = add(result, sum_over(poly([safe.summand(one, frozenset(left))]), left))
     return result
 
 
