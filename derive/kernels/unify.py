@@ -208,7 +208,6 @@ class Arguments:
 
 
 def _without_factor(t: Term, factor: Expr) -> Poly:
-    """The term without a factor."""
     return poly([make_term(t.coef, t.binders, [f for f in t.factors if f is not factor])])
 
 

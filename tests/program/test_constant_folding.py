@@ -20,7 +20,6 @@ def where(*args):
 
 FOLDED = {
     "a minimum": (torch_code("min(4 - 1, 3)"), "3"),
-    "a minimum beside a name": (torch_code("min(4, a, 2)"), "min(2, a)"),
     "the same twice": (torch_code("max(a, a)"), "a"),
     "a test": (torch_code("a if 1 != 0 else b"), "a"),
     "a test with a name": (
