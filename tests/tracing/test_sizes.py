@@ -17,7 +17,8 @@ def r(*shape):
 def held(f, *given):
     """The operation, which computes what f does of the examples."""
     op = read_torch(f, *given)
-    own = dict(f.state_dict()) if isinstance(f, torch.nn.Module) else {}
+    held = f.state_dict() if isinstance(f, torch.nn.Module) else {}
+    own = {name.replace(".", "_"): t for name, t in held.items()}
     read = [own[t.name] for t in op.inputs if t.name in own]
     torch.testing.assert_close(load(op)(*given, *read), f(*given))
     return op
@@ -112,18 +113,21 @@ class Biased(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.table = torch.nn.Parameter(r(9, 3))
+        self.table, self.qk = torch.nn.Parameter(r(9, 3)), torch.nn.Linear(6, 12, bias=False)
         self.register_buffer("places", torch.arange(16).view(4, 4) % 9)
 
     def forward(self, x):
         n, h, w, c = x.shape
-        x = x.view(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(-1, 4, 3, c // 3)
-        scores = x.transpose(1, 2) @ x.permute(0, 2, 3, 1)
+        x = x.view(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(-1, 4, c)
+        q, k = self.qk(x).reshape(x.shape[0], 4, 2, 3, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = q @ k.mT
         bias = self.table[self.places.view(-1)].view(4, 4, -1).permute(2, 0, 1)
         return (scores + bias.unsqueeze(0)).softmax(-1)
 
 
 def test_a_buffer_has_its_sizes_if_others_have_no_reading():
     module = Biased()
-    op, x = held(module, r(2, 4, 6, 6)), r(1, 6, 4, 12)
-    torch.testing.assert_close(load(op)(x, module.table, module.places), module(x))
+    op, x = held(module, r(2, 4, 6, 6)), r(1, 6, 4, 6)
+    torch.testing.assert_close(
+        load(op)(x, module.table, module.qk.weight, module.places), module(x)
+    )

@@ -7,7 +7,7 @@ import pytest
 from kit.command import ROOT
 
 LIMITS = {
-    "derive": 86_200,
+    "derive": 86_310,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_200,
+    "derive/tracing": 9_260,
     "templates": 1_700,
-    "tests": 68_300,
+    "tests": 68_410,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
