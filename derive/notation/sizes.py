@@ -55,6 +55,8 @@ class SizeSolver:
         for a, b in self.declared.written.same:
             self._known.join(a, b)
         self._ones: set[str] = set()
+        self._guarded: list[tuple[str, str]] = []
+        """Indices with the axes that they read under a condition."""
         self._quotients: set[str] = set()
         """Letters whose size is the quotient of an axis by its other parts."""
         self._composites: list[tuple[str, Composite, SourcePlace | None]] = []
@@ -62,6 +64,7 @@ class SizeSolver:
         derived = Readings(self.declared, self.shapes, self.readings).derived(given)
         self._unify(derived)
         self._give(given)
+        self._unify_guarded()
         self._solve(derived)
         self._name()
 
@@ -80,7 +83,7 @@ class SizeSolver:
                 elif axis is num(0):
                     self._ones.add(key)
         sized = union_find.made_of_others(self.definitions, d.fixed)
-        apart: list[tuple[str, str, bool]] = []
+        apart: list[tuple[str, str]] = []
         for reading in self.readings:
             for n, position in enumerate(reading.positions):
                 key = f"{reading.tensor}@{n}"
@@ -88,16 +91,33 @@ class SizeSolver:
                     if len(letters(position)) == len(position.args):
                         self._composites.append((key, position, reading.at))
                 elif isinstance(position, Index):
-                    if (letter := position.extent) in sized or letter not in derived:
-                        apart.append((letter, key, reading.guarded))
+                    letter = position.extent
+                    if reading.guarded and (letter in sized or letter not in derived):
+                        self._guarded.append((letter, key))
+                    elif letter in sized:
+                        apart.append((letter, key))
+                    elif letter not in derived:
+                        self._known.join(letter, key)
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(AffineReading(alone, key, (letter,), reading))
-        for letter, key, guarded in apart:
-            part = union_find.is_made_of(self._known, letter, key, sized)
-            # Under a condition, an index may also run past the end of a shorter axis.
-            whole = guarded and union_find.is_made_of(self._known, key, letter, sized)
-            if not part and not whole:
+        for letter, key in (a for a in apart if not union_find.is_made_of(self._known, *a, sized)):
+            self._known.join(letter, key)
+
+    def _unify_guarded(self) -> None:
+        """Unify an index with an axis that it reads under a condition, if both may have one size.
+
+        The index may also run past the end of a shorter axis, where the condition does not hold.
+        """
+        sized = union_find.made_of_others(self.definitions, self.declared.fixed)
+        composites = {key: composite_size(c) for key, c, _ in self._composites}
+        for letter, key in self._guarded:
+            pair = (letter, key), (key, letter)
+            if any(union_find.is_made_of(self._known, a, b, sized) for a, b in pair):
+                continue
+            own, axis = (self._known.given.get(self._known.root(x)) for x in (letter, key))
+            axis = composites.get(key, axis)
+            if own is None or axis is None or self._known.is_same(own, axis):
                 self._known.join(letter, key)
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:

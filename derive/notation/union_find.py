@@ -87,7 +87,7 @@ class SizeClasses(Classes):
         size = self.canonical(size)
         known = self.given.setdefault(root, size)
         first = self._why.setdefault(root, why)
-        if known is not size and not self._is_same(self.canonical(known), size):
+        if known is not size and not self.is_same(self.canonical(known), size):
             one, other = shown(known, self.display_name), shown(size, self.display_name)
             name = self.display_name(root)
             fail(
@@ -97,7 +97,7 @@ class SizeClasses(Classes):
                 f"{self.axes(root)}; rename one of the two indices",
             )
 
-    def _is_same(self, a: Expr, b: Expr) -> bool:
+    def is_same(self, a: Expr, b: Expr) -> bool:
         """True if both are equal after known sizes are substituted."""
         one, other = self.expanded(a), self.expanded(b)
         return factors(one, self.given.get) == factors(other, self.given.get)

@@ -18,7 +18,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import sign_of, without_choices_of_truths
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.names import FloorQuotient, number_text, size_text, spelled
-from derive.tracing.refusals import unread
+from derive.tracing.refusals import SizesUnread, unread
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 
 # ------------------------------------------------------------------------------------ implied sizes
@@ -196,7 +196,7 @@ class NotationWriter:
             elif (meant := sizes.meant(s)) != s:
                 return self._said(substitute_symbols(e, {s: meant}), known, whole)
             else:
-                raise unread("the function computes with a size that is not that of an axis")
+                raise SizesUnread("the function computes with a size that is not that of an axis")
         above, below = (
             sympy.fraction(sympy.together(substitute_symbols(e, parts)))
             if whole

@@ -10,7 +10,7 @@ import ast
 import inspect
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -95,15 +95,30 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    shapes = ShapeEnv(duck_shape=False)
+    fixed, alike = _ASSUMED.get()
+    shapes = ShapeEnv(duck_shape=alike)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
     fakes = []
-    for t in tensors.values():
-        dynamic = [DimDynamic.STATIC if n < 2 else DimDynamic.DYNAMIC for n in t.shape]
+    for name, t in tensors.items():
+        dynamic = [DimDynamic.STATIC if n < 2 or name in fixed else free for n in t.shape]
         context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
         fake = mode.from_tensor(t.detach().clone(), symbolic_context=context, source=None)
         fakes.append(fake)
     return mode, fakes, shapes
+
+
+_ASSUMED = ContextVar[tuple[Collection[str], bool]]("assumed", default=((), False))
+
+
+@contextmanager
+def assumed_sizes(fixed: Collection[str] = (), alike: bool = False) -> Iterator[None]:
+    """Trace with the sizes of these tensors as numbers, or with one symbol for equal sizes."""
+    token = _ASSUMED.set((fixed, alike))
+    try:
+        yield
+    finally:
+        _ASSUMED.reset(token)
 
 
 def _trace_error(error: Exception) -> DeriveError:

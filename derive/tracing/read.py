@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -30,18 +31,19 @@ from derive.tracing.calls import (
     as_function,
     bind,
     collected,
+    module_tensors,
     restored_attributes,
     with_argument_value,
 )
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.emit_notation import operation_text, with_fewest_sizes
-from derive.tracing.graph import stopped, trace_graph
+from derive.tracing.graph import assumed_sizes, stopped, trace_graph
 from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
-from derive.tracing.refusals import many
+from derive.tracing.refusals import SizesUnread, many
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import Differs, check
 
@@ -148,11 +150,11 @@ def reading_of(
     with collected_later(), restored_attributes(function) as changed:
         try:
             try:
-                made = _reading(*asked)
+                made = _with_free_sizes(*asked)
             except Differs as error:
                 with stopped():
                     try:
-                        made = _reading(*asked)
+                        made = _with_free_sizes(*asked)
                     except DeriveError:
                         raise error from None
         except DeriveError:
@@ -164,6 +166,30 @@ def reading_of(
                 kind="internal-error",
             ) from error
     return replace(made, changed=tuple(changed()))
+
+
+_OF_SIZES = ("two-sizes", "circular-size", "unknown-size")
+
+
+def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -> Reading:
+    """Return the reading with as many free sizes as it has: every size of an example, if it can be.
+
+    Else the parameters and buffers of a module keep their sizes, or equal sizes stay equal.
+    """
+    import torch
+
+    try:
+        return _reading(function, bound, *more)
+    except DeriveError as error:
+        if not isinstance(error, SizesUnread) and error.kind not in _OF_SIZES:
+            raise
+        module = function if isinstance(function, torch.nn.Module) else None
+        own = module_tensors(module, collected(bound)[0])
+        ways = [assumed_sizes(fixed=own)] if own else []
+        for way in (*ways, assumed_sizes(alike=True)):
+            with way, suppress(DeriveError):
+                return _reading(function, bound, *more)
+        raise
 
 
 def _reading(

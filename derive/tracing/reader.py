@@ -17,7 +17,7 @@ from derive.tracing.context import OPERATIONS, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
-from derive.tracing.refusals import many, unread
+from derive.tracing.refusals import SizesUnread, many, unread
 from derive.tracing.writes import Memory, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
@@ -252,7 +252,8 @@ class Reader:
         """Return the error with the current statement."""
         if self.context.place is None or error.text.startswith(UNREAD):
             return DeriveError(error.text, kind=error.kind)
-        return DeriveError(f"{UNREAD} ({self.context.place}): {error.text}", kind=error.kind)
+        kind = SizesUnread if isinstance(error, SizesUnread) else DeriveError
+        return kind(f"{UNREAD} ({self.context.place}): {error.text}", kind=error.kind)
 
     def _check(self, node: Any, made: Any) -> None:
         """Check that the axes have the sizes that torch has."""

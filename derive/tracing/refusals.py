@@ -10,6 +10,12 @@ def unread(what: str) -> DeriveError:
     return DeriveError(what, kind="torch-call")
 
 
+class SizesUnread(DeriveError):
+    """The sizes of a function have no reading, if all of them may be any numbers."""
+
+    kind = "torch-call"
+
+
 def many() -> DeriveError:
     """Return the error of elements whose number depends on the values of a mask."""
     return DeriveError(

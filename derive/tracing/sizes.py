@@ -14,7 +14,7 @@ from typing import Any
 import sympy
 
 from derive.errors import DeriveError
-from derive.tracing.refusals import unread
+from derive.tracing.refusals import SizesUnread
 from derive.tracing.values import TracedValue
 
 
@@ -256,7 +256,7 @@ class SymbolicSizes:
             found = self._refined(one, other)
         if found is None:
             ours, theirs = (", ".join(map(str, sizes)) for sizes in (one, other))
-            raise unread(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
+            raise SizesUnread(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
         return found
 
     def _refined(

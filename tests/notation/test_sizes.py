@@ -40,3 +40,19 @@ def test_a_fixed_size_and_a_composite_follow():
 def test_what_has_no_size_or_two_is_an_error(text, says):
     with pytest.raises(SpecError, match=says):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "part"),
+    [
+        ("x[n,c]; size(k)=size(c) - 1", "h[n,k] = x[n,k + 1]"),
+        ("x[n,l], w[c]; size(l)=6, size(c)=7", "h[n,l] = x[n,l]*w[0]"),
+        ("x[n,k,l], w[c]; size(k)=2, size(c)=2*size(l) + 1", "h[n,(k l)] = x[n,k,l]*w[0]"),
+    ],
+)
+def test_under_a_condition_an_index_may_run_past_the_end_of_an_axis(inputs, part):
+    text = f"op f({inputs}) -> y\n{part}\ny[n,c] = {{}}"
+    op = parse(text.format("where(c < size(c) - 1, h[n,c], 3)"))
+    assert op.equations[0].axes[1] != op.equations[1].axes[1]
+    with pytest.raises(SpecError, match="size"):
+        parse(text.format("h[n,c]"))

@@ -61,6 +61,11 @@ def steps(x, t):
     return torch.cumprod(torch.exp(-d * x), -1)
 
 
+def with_one_more(x, w):
+    """An axis of two parts, padded to be as long as that of a weight."""
+    return torch.nn.functional.pad(torch.cat([x.sin(), x.cos()], 1), (0, 1)) @ w
+
+
 def exchanged(x, y, w):
     """One norm of two sequences, which then stand in the other order."""
     h = torch.layer_norm(torch.cat([y, x], 1) @ w, w.shape[:1])
@@ -81,6 +86,7 @@ READ = {
     of_four: ([(3, 4), (3, 5), (3, 7), (3, 2)], [(2, 6), (2, 3), (2, 8), (2, 1)]),
     last_first: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     of_both: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
+    with_one_more: ([(2, 3), (7, 4)], [(5, 4), (9, 2)]),
     steps: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     exchanged: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),
     attended: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),

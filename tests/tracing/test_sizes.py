@@ -17,7 +17,10 @@ def r(*shape):
 def held(f, *given):
     """The operation, which computes what f does of the examples."""
     op = read_torch(f, *given)
-    torch.testing.assert_close(load(op)(*given), f(*given))
+    held = f.state_dict() if isinstance(f, torch.nn.Module) else {}
+    own = {name.replace(".", "_"): t for name, t in held.items()}
+    read = [own[t.name] for t in op.inputs if t.name in own]
+    torch.testing.assert_close(load(op)(*given, *read), f(*given))
     return op
 
 
@@ -89,3 +92,42 @@ def test_a_part_of_an_axis_is_joined_with_what_is_left_of_it():
         return torch.cat([own * w + torch.cat([-b, a], -1), rest], -1)
 
     held(turned, r(2, 3, 10), r(3, 6))
+
+
+def interactions(x, a, b):
+    batch, d = x.shape
+    parts = torch.cat([x, a, b], 1).view(batch, -1, d)
+    return parts @ parts.mT
+
+
+def test_sizes_that_must_be_equal_are():
+    """The view has a whole number of parts if the three have one size, as in the example."""
+    op = held(interactions, r(4, 3), r(4, 3), r(4, 3))
+    torch.testing.assert_close(load(op)(*[r(2, 5)] * 3), interactions(*[r(2, 5)] * 3))
+    with pytest.raises(ValueError, match="size 5 on axis 1 of x but 4"):
+        load(op)(r(2, 5), r(2, 5), r(2, 4))
+
+
+class Biased(torch.nn.Module):
+    """Attention in windows of 2 by 2, with a bias for each relative position."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.qk = torch.nn.Parameter(r(9, 3)), torch.nn.Linear(6, 12, bias=False)
+        self.register_buffer("places", torch.arange(16).view(4, 4) % 9)
+
+    def forward(self, x):
+        n, h, w, c = x.shape
+        x = x.view(n, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(-1, 4, c)
+        q, k = self.qk(x).reshape(x.shape[0], 4, 2, 3, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = q @ k.mT
+        bias = self.table[self.places.view(-1)].view(4, 4, -1).permute(2, 0, 1)
+        return (scores + bias.unsqueeze(0)).softmax(-1)
+
+
+def test_a_buffer_has_its_sizes_if_others_have_no_reading():
+    module = Biased()
+    op, x = held(module, r(2, 4, 6, 6)), r(1, 6, 4, 6)
+    torch.testing.assert_close(
+        load(op)(x, module.table, module.qk.weight, module.places), module(x)
+    )
