@@ -86,7 +86,7 @@ def _run_unwrapped(
     context = Context([is_float(a) for a in args])
     if subject.has_setup:
         result = function.forward(*args)
-        function.setup_context(context, tuple(args), result)
+        subject.set_up(context, args, result)
     else:
         function.forward(context, *args)
     # Skip the wrapper of once_differentiable, which detaches its arguments.

@@ -208,10 +208,14 @@ class Subject:
         with same_draws():
             if self.has_setup:
                 result = self.function.forward(*copies)
-                self.function.setup_context(context, tuple(copies), result)
+                self.set_up(context, copies, result)
             else:
                 result = self.function.forward(context, *copies)
         return context, copies, tensors_of(result)
+
+    def set_up(self, context: Context, args: Sequence[Any], result: Any) -> None:
+        """Call setup_context as torch does, which adds the defaults of arguments left out."""
+        self.function.setup_context(context, (*args, *self.defaults(len(args))), result)
 
     def _own(self, args: Sequence[Any]) -> tuple[Any, ...]:
         if self.has_setup:

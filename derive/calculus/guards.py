@@ -54,7 +54,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.reductions import CONDITIONS
-from derive.algebra.rules import Rule, contraction
+from derive.algebra.rules import Rule
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.notation.operation import Equation, Extent, Operation, SizeOf
 
@@ -193,20 +193,6 @@ def move_guards_out(t: Term) -> Poly | None:
     return None
 
 
-def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
-    """t with the summed indices that deltas fix substituted, and the indices left."""
-    left = [] if set(indices) & set(t.binders) else list(indices)
-    for d in t.factors:
-        whole = Term(t.coef, (*t.binders, *left), t.factors)
-        fixed = contraction(whole, d) if isinstance(d, Delta) else None
-        if fixed is not None and fixed[0] in left:
-            index, value = fixed
-            factors = [substitute(f, {index: value}) for f in t.factors if f is not d]
-            rest = [i for i in left if i is not index]
-            return at_deltas(make_term(t.coef, t.binders, factors), rest)
-    return t, list(indices)
-
-
 def known(bounds: Bounds, t: Term) -> Poly | None:
     """The term without conditions that always hold; 0 if one never holds; None if unchanged."""
     factors: list[Expr] = []
@@ -303,8 +289,11 @@ def certain_positions(op: Operation) -> dict[str, str]:
 
 
 def least_sizes(op: Operation) -> dict[str, int]:
-    """Extent -> a proven lower bound of its size."""
-    found: dict[str, int] = {}
+    """Extent -> a proven lower bound of its size.
+
+    A size that is given as an argument is at least 1.
+    """
+    found = {p.extent: 1 for p in op.parameters if isinstance(p, SizeOf)}
     for position, extent in _unguarded_positions(op):
         if isinstance(position, Num) and position.value.denominator == 1:
             found[extent] = max(found.get(extent, 0), int(position.value) + 1)

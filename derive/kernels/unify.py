@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors, walk
+from derive.algebra.match import parts_in_pairs
 from derive.algebra.poly import (
     Poly,
     Term,
@@ -162,7 +163,7 @@ class Arguments:
         return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """Bind factors one by one, or match c*number*tensor to all numbers and one other factor.
+        """Bind factors one by one.
 
         A factor that is not an argument itself is bound first, to any factor.
         """
@@ -178,18 +179,6 @@ class Arguments:
                             _without_factor(pattern, f), _without_factor(target, g), extended
                         )
                 return
-        names = [self.of(f) for f in pattern.factors]
-        numbers = [n for n in names if n in self.numbers]
-        own = [n for n in names if n in self.tensors]
-        if len(numbers) + len(own) == len(names) and len(numbers) == len(own) == 1:
-            beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
-            rest = [f for f in target.factors if f not in beside]
-            number = poly([make_term(target.coef / pattern.coef, (), beside)])
-            whole = poly([make_term(Fraction(1), target.binders, rest)])
-            assert numbers[0] is not None
-            for extended in self._bound(numbers[0], number, found):
-                assert own[0] is not None
-                yield from self._bound(own[0], whole, extended)
 
     def _factors(
         self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
@@ -220,20 +209,11 @@ def _difference_sides(target: Poly) -> tuple[Poly, Poly]:
 
 
 def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
-    """The corresponding children of two nodes of one class; None if other content differs."""
+    """The corresponding children of two nodes; the exponents of powers must be the same."""
     if isinstance(pattern, Pow) and isinstance(target, Pow):
         same = pattern.exponent is target.exponent
         return [(pattern.base, target.base)] if same else None
-    pairs: list[tuple[Expr, Expr]] = []
-    for name in pattern.__match_args__:
-        a, b = getattr(pattern, name), getattr(target, name)
-        if isinstance(a, Expr) and isinstance(b, Expr):
-            pairs.append((a, b))
-        elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            pairs.extend(zip(a, b, strict=True))
-        elif a != b:
-            return None
-    return pairs
+    return parts_in_pairs(pattern, target)
 
 
 def split_numbers(t: Term) -> tuple[Poly, Term]:

@@ -79,10 +79,8 @@ class SizeSolver:
                     self._composites.append((key, axis, at))
                 elif axis is num(0):
                     self._ones.add(key)
-        sized, apart = (
-            union_find.made_of_others(self.definitions, d.fixed),
-            list[tuple[str, str]](),
-        )
+        sized = union_find.made_of_others(self.definitions, d.fixed)
+        apart: list[tuple[str, str, bool]] = []
         for reading in self.readings:
             for n, position in enumerate(reading.positions):
                 key = f"{reading.tensor}@{n}"
@@ -90,15 +88,17 @@ class SizeSolver:
                     if len(letters(position)) == len(position.args):
                         self._composites.append((key, position, reading.at))
                 elif isinstance(position, Index):
-                    if (letter := position.extent) in sized:
-                        apart.append((letter, key))
-                    elif letter not in derived:
-                        self._known.join(letter, key)
+                    if (letter := position.extent) in sized or letter not in derived:
+                        apart.append((letter, key, reading.guarded))
                     elif not reading.guarded:
                         alone = Affine({position: Polynomial.of(1)}, Polynomial({}))
                         derived[letter].append(AffineReading(alone, key, (letter,), reading))
-        for letter, key in (a for a in apart if not union_find.is_made_of(self._known, *a, sized)):
-            self._known.join(letter, key)
+        for letter, key, guarded in apart:
+            part = union_find.is_made_of(self._known, letter, key, sized)
+            # Under a condition, an index may also run past the end of a shorter axis.
+            whole = guarded and union_find.is_made_of(self._known, key, letter, sized)
+            if not part and not whole:
+                self._known.join(letter, key)
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():

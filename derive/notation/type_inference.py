@@ -56,7 +56,8 @@ class Kinds:
                 for access in found.tensors if found is not None else ():
                     if isinstance(access, ex.Access):
                         self._must.setdefault(access.tensor)
-                self.integers.update(p.name for p in _outside(position) if isinstance(p, ex.Param))
+                operands = (p for part in _outside(position) for p in _operands_of_position(part))
+                self.integers.update(p.name for p in operands if isinstance(p, ex.Param))
 
     def _demand(self) -> None:
         """Require the operands of an integer equation to be integers."""
@@ -233,6 +234,14 @@ def _outside(e: ex.Expr) -> Iterator[ex.Expr]:
     if not (isinstance(e, ex.Call) and e.function == "int"):
         for part in e.parts():
             yield from _outside(part)
+
+
+def _operands_of_position(e: ex.Expr) -> Iterable[ex.Expr]:
+    """Return e, or the operands of ``int`` without a function like floor: they must be integers."""
+    if not (isinstance(e, ex.Call) and e.function == "int"):
+        return (e,)
+    steps = any(isinstance(p, ex.Call) and p.function in STEPS for p in ex.walk(e))
+    return () if steps else _value_operands(e.args[0])
 
 
 _POSITION, _NOT_WHOLE = "a position", "not whole"

@@ -93,6 +93,39 @@ def negated(c: TracedNode) -> TracedNode:
     return apply("not", c)
 
 
+def without_choices_of_truths(node: TracedNode, truth: bool) -> TracedNode:
+    """Write where(c, a, b) of two truths as (c and a) or (not c and b), which the notation has.
+
+    ``truth`` says whether the expression itself is a truth.
+    """
+    if isinstance(node, TracedNumber) and truth:
+        return TracedNumber(bool(node.value))
+    match node:
+        case TracedApply("where"):
+            kinds = [True, truth, truth]
+        case TracedReduce(kind):
+            kinds = [kind in ("any", "all"), True]
+        case _:
+            held = isinstance(node, TracedApply) and node.name in ("and", "or", "not", "truth")
+            kinds = [held] * len(node.parts())
+    parts = node.parts()
+    new = [without_choices_of_truths(p, k) for p, k in zip(parts, kinds, strict=False)]
+    if truth and isinstance(node, TracedApply) and node.name == "where":
+        return _one_of(*new)
+    same = all(a is b for a, b in zip(parts, new, strict=True))
+    return node if same else node.with_parts(new)
+
+
+def _one_of(c: TracedNode, a: TracedNode, b: TracedNode) -> TracedNode:
+    """Return the truth a where c holds, and b elsewhere."""
+    match a, b:
+        case TracedNumber(value), _:
+            return c | b if value else negated(c) & b
+        case _, TracedNumber(value):
+            return negated(c) | a if value else c & a
+    return (c & a) | (negated(c) & b)
+
+
 def multiplied(a: TracedNode, b: TracedNode) -> TracedNode:
     """Return a*b, with (1/x)*n as n/x: torch traces n/x as (1/x)*n."""
     for one, number in ((a, b), (b, a)):

@@ -52,15 +52,17 @@ class LoadedFunction:
     """Numbers whose role is unclear, with their values in this reading."""
     outputs: tuple[bool, ...]
     structure: Any
-    unread: frozenset[str] = frozenset()
-    """Inputs that no equation reads; their gradient is None, not zeros."""
+    prepared: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """What is done to an input before the call: ``detach`` if no equation reads it, so that its
+    gradient is None, not zeros; ``long`` if it has integers of another dtype."""
     refused: list[str] = field(default_factory=list)
     """Error of the first call at sizes that the code does not accept."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
-        given = [tensors[n].detach() if n in self.unread else tensors[n] for n in self.inputs]
+        steps = self.prepared
+        given = [steps[n](tensors[n]) if n in steps else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
         left = iter(results)
@@ -196,8 +198,7 @@ def _argument_kind(x: Any) -> Any:
 
     if isinstance(x, torch.Tensor):
         # Numbers of torch.finfo(x.dtype) are those of the dtype that was read.
-        kind = x.dtype if x.is_floating_point() or x.dtype is torch.bool else "int"
-        return kind, tuple(min(n, 2) for n in x.shape)
+        return x.dtype, tuple(min(n, 2) for n in x.shape)
     if isinstance(x, list | tuple):
         return tuple(map(_argument_kind, x))
     if isinstance(x, dict):
@@ -231,6 +232,8 @@ def _more_than(fact: Fact, time: float, memory: float) -> str:
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
+    import torch
+
     from derive.api import load
     from derive.tracing.read import reading_of
 
@@ -250,6 +253,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     numbers = numbers_of(bound)
     inputs = tuple(t.name for t in found.operation.inputs)
     read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
+    prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in read}
+    prepared |= dict.fromkeys(_to_int64(found.operation, found.tensors), torch.Tensor.long)
     made = LoadedFunction(
         function=load(found.operation),
         inputs=inputs,
@@ -257,12 +262,32 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         constants={n: v for n, v in numbers.items() if n not in found.numbers},
         outputs=found.outputs,
         structure=found.structure,
-        unread=frozenset(inputs) - read,
+        prepared=prepared,
     )
     plain = cost_of(found.function, found.tensors)
     counted = dataclasses.replace(made, function=_as_of_tensors(found.operation))
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     return made, Fact("", plain, ours)
+
+
+def _to_int64(operation: Operation, given: Mapping[str, Any]) -> list[str]:
+    """Return the inputs with integers of another dtype than int64, the one of generated code.
+
+    Small integers wrap around where int64 does not, and an integer output would have another dtype.
+    """
+    import torch
+
+    own = [t.name for t in operation.inputs if t.kind == "int"]
+    own = [n for n in own if given[n].dtype != torch.int64]
+    whole = any(e.kind == "int" and e.name in operation.outputs for e in operation.equations)
+    for name in own:
+        if whole or given[name].dtype != torch.int32:
+            raise DeriveError(
+                f"{name} is {given[name].dtype}, and derived code computes with int64; "
+                f"pass {name}.long()",
+                kind="torch-arguments",
+            )
+    return own
 
 
 def _as_of_tensors(op: Operation) -> Any:

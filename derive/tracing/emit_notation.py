@@ -15,7 +15,7 @@ from derive.notation.smart_constructors import product
 from derive.notation.specification import parse
 from derive.notation.unparse import same_operation
 from derive.tracing import values as tv
-from derive.tracing.choices import sign_of
+from derive.tracing.choices import sign_of, without_choices_of_truths
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.names import FloorQuotient, number_text, size_text, spelled
 from derive.tracing.refusals import unread
@@ -132,6 +132,13 @@ class Letters:
         self.known.append((self.sizes.plain(size), made))
         return made
 
+    def another(self, letter: str, used: Collection[str]) -> str:
+        """Return the letter, with a number if an index or a tensor has that name."""
+        name, n = letter, 2
+        while name in used or (name != letter and name in self.taken):
+            name, n = f"{letter}{n}", n + 1
+        return name
+
     def in_equation(self, axes: Iterable[tv.Axis], body: tv.TracedNode) -> dict[tv.Atom, str]:
         """Return distinct letters for the indices of an equation."""
         atoms = dict.fromkeys(a for axis in axes for a in axis)
@@ -141,14 +148,8 @@ class Letters:
             elif isinstance(x, tv.TracedReduce):
                 atoms |= dict.fromkeys(x.atoms)
         found: dict[tv.Atom, str] = {}
-        used: set[str] = set()
         for a in atoms:
-            base = self.of(a.size)
-            name, n = base, 2
-            while name in used or (name != base and name in self.taken):
-                name, n = f"{base}{n}", n + 1
-            used.add(name)
-            found[a] = name
+            found[a] = self.another(self.of(a.size), found.values())
         return found
 
 
@@ -311,10 +312,11 @@ class NotationWriter:
         return found
 
     def equation(self, e: TracedEquation) -> str:
-        self.names = self.letters.in_equation(e.axes, e.body)
+        body = without_choices_of_truths(e.body, e.kind == "bool")
+        self.names = self.letters.in_equation(e.axes, body)
         letters = [[self.names[a] for a in axis] for axis in e.axes if axis]
         axes = [own[0] if len(own) == 1 else f"({' '.join(own)})" for own in letters]
-        return f"{e.name}{self._with_units(e.name, axes)} = {self.text(e.body)}"
+        return f"{e.name}{self._with_units(e.name, axes)} = {self.text(body)}"
 
 
 def _reads_value(node: tv.TracedNode) -> bool:
@@ -371,15 +373,13 @@ def operation_text(
         named, usual = given.get(tensor, ()), _BY_RANK.get(len(value.axes), "")
         wanted = [named[n] if n < len(named) else None for n in range(len(value.axes))]
         wanted = [a or (usual[n] if n < len(usual) else None) for n, a in enumerate(wanted)]
-        axes, own = [], dict[str, int]()
+        axes: list[str] = []
         for n, axis in enumerate(v for v in value.axes):
             if not axis:
                 axes.append("0")
                 continue
             hint = wanted[n] if n < len(wanted) else None
-            letter = letters.of(axis[0].size, hint)
-            own[letter] = own.get(letter, 0) + 1
-            axes.append(letter if own[letter] == 1 else f"{letter}{own[letter]}")
+            axes.append(letters.another(letters.of(axis[0].size, hint), axes))
         text = f"{tensor}[{','.join(axes)}]" if axes else tensor
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
     kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}

@@ -75,7 +75,7 @@ def _held(
     dtype = next(floats, torch.float64)
     for drawn, asked, spare in samples.draws():
         if spare and held >= _ENOUGH:
-            break
+            continue
         if silent is None:
             silent = _without_gradient(function, drawn(0), dtype)
         # A position below 0 is none of a spec; torch counts it from the end.
@@ -83,7 +83,7 @@ def _held(
         have: Any = None
         for start in starts:
             given, want = _defined(function, partial(_detached, drawn, silent), start, dtype)
-            read = {t.name: given[t.name] for t in op.inputs}
+            read = {t.name: _whole(given[t.name], t.kind) for t in op.inputs}
             if want is None or _is_too_large(f, read):
                 break
             try:
@@ -120,6 +120,11 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _whole(x: Any, kind: str) -> Any:
+    """Return an integer tensor as int64, which generated code takes."""
+    return x.long() if kind == "int" else x
 
 
 def _detached(

@@ -82,10 +82,16 @@ def expand(context: Context, x: tv.TracedValue, *args: Any, **_: Any) -> tv.Trac
 
 
 def with_runs_named(context: Context, x: tv.TracedValue, dim: int) -> tv.TracedValue:
-    """Name x if a cumulative reduction in it ends at the index of the axis.
+    """Name x if a cumulative reduction in it ends at the index of the axis, or a quotient sizes it.
 
-    Parts are then read of the name. A shifted end would be no position of the summed axis.
+    Parts are then read of the name. A shifted end would be no position of the summed axis, and
+    i*(size(k)//3) + j + 1 would have a factor that is the size of no index.
     """
+    own = set(map(tv.Position, x.axes[dim]))
+    for j in (j for j in tv.walk(x.node) if isinstance(j, tv.Joined)):
+        inner = zip(j.items[1:], j.sizes[1:], strict=True)
+        if any(item in own and sympy.fraction(size)[1] != 1 for item, size in inner):
+            return context.named(x, "parts")
     for r in (r for r in tv.walk(x.node) if isinstance(r, tv.TracedReduce)):
         for c in tv.walk(r):
             if isinstance(c, tv.TracedApply) and c.name in RELATIONS:

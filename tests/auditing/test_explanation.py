@@ -47,6 +47,22 @@ class RootMeanSquare(Function):
         return dx, (g * x * rstd).sum(0), None
 
 
+class Scaled(Function):
+    @staticmethod
+    def forward(x, w, scale=2.0):
+        return x * w * scale
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *both, ctx.scale = inputs
+        ctx.save_for_backward(*both)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w * ctx.scale, g * x, None
+
+
 class Several(Function):
     @staticmethod
     def forward(ctx, *args):
@@ -68,6 +84,12 @@ def test_the_gradients_that_are_wrong_stand_beside_the_derived_ones():
         "grad_x[n,c] = rstd[n]·g[n,c]·w[c] − rstd[n]²·x[n,c]·dot[n]",
     )
     assert "\nwritten\n  rstd[n] = " in str(report)
+
+
+def test_of_an_argument_that_has_its_default():
+    report = derive.audit(Scaled, torch.randn(3), torch.randn(3))
+    assert report.written == ("grad_w[c] = g[c]·x[c]",)
+    assert report.remarks == ()
 
 
 def test_of_several_outputs_and_under_a_private_name():

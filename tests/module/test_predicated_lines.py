@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 from kit.each import each_row
 
-from derive.module.predicated_lines import Fork, Item, any_of, fewest_lines, predicated, unpacked
+from derive.module.predicated_lines import Fork, Item, fewest_lines, predicated, unpacked
+from derive.module.pretty_printer import any_of
 from derive.program.cse import Line
 from derive.program.merged_bodies import Segment
 from derive.program.torch_ir import FunctionCall, MethodCall, Name, Subscript, literal, text

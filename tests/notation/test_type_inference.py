@@ -38,3 +38,9 @@ def test_a_truth_counts_as_0_or_1_and_a_float_is_no_position():
     assert op == parse("op f(m[n]: bool, x[n]) -> y\ny[n] = [m[n]]*x[n]")
     with pytest.raises(SpecError, match="h"):
         parse("op f(x[n]) -> y; h[n] = x[n]/2; y[n] = x[h[n]]")
+
+
+def test_a_parameter_of_a_position_is_an_integer_unless_it_is_rounded():
+    text = "op f(x[n]; p=1) -> y; y[n] = x[int({})]"
+    for position, integer in (("clamp(n + p, 0, size(n) - 1)", True), ("floor(n/p)", False)):
+        assert parse(text.format(position)).parameters[0].integer is integer

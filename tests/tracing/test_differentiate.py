@@ -39,6 +39,33 @@ def test_values_and_gradients_are_those_of_the_function_for_every_number():
     assert torch.autograd.gradgradcheck(f, (x, w))
 
 
+def test_integers_of_other_dtypes():
+    def masked(x, m):
+        return (x * m).sum() / m.sum()
+
+    f, x = derive.differentiate(masked), leaf(2, 3)
+    m = torch.tensor([[1, 0, 1], [1, 1, 0]])
+    for mask in (m, m.int(), m):
+        y = f(x, mask)
+        assert type(y.grad_fn).__name__ == "_MaskedBackward"
+        torch.testing.assert_close(y, masked(x, mask))
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "says"),
+    [
+        (lambda x, m: x * (2 - m), torch.uint8, "m is torch.uint8"),
+        (lambda x, m: x * (m - 1), torch.uint8, "the spec differs"),
+        (lambda x, m: (x * m, m + 1), torch.int32, "m is torch.int32"),
+    ],
+)
+def test_integers_that_int64_does_not_stand_for(function, dtype, says):
+    x, m = leaf(2, 3), torch.tensor([[1, 0, 1], [1, 1, 0]], dtype=dtype)
+    with pytest.warns(derive.DeriveWarning, match=says):
+        found = derive.differentiate(function)(x, m)
+    torch.testing.assert_close(found, function(x, m))
+
+
 def test_one_shape_after_another():
     f = derive.differentiate(lambda x, w: torch.tanh(x @ w))
     for n, k, m in ((2, 3, 5), (4, 4, 4), (7, 2, 3), (1, 3, 2)):

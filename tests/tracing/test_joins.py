@@ -55,6 +55,12 @@ def weighted_start(x, w, g):
     return torch.layer_norm(torch.cat([x[:, :n] * w, x[:, n:]], 1), g.shape, g)
 
 
+def steps(x, t):
+    """Differences of neighbors, as wide as before by a last one."""
+    d = torch.cat([t[:, 1:] - t[:, :-1], torch.full_like(t[:, :1], 3.0)], -1)
+    return torch.cumprod(torch.exp(-d * x), -1)
+
+
 def exchanged(x, y, w):
     """One norm of two sequences, which then stand in the other order."""
     h = torch.layer_norm(torch.cat([y, x], 1) @ w, w.shape[:1])
@@ -75,6 +81,7 @@ READ = {
     of_four: ([(3, 4), (3, 5), (3, 7), (3, 2)], [(2, 6), (2, 3), (2, 8), (2, 1)]),
     last_first: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     of_both: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
+    steps: ([(3, 9), (3, 9)], [(2, 7), (2, 7)]),
     exchanged: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),
     attended: ([(2, 6, 4), (2, 5, 4), (4, 4)], [(1, 4, 3), (1, 2, 3), (3, 3)]),
     before: ([(3, 9, 4)], [(2, 7, 5)]),

@@ -116,6 +116,15 @@ def test_letters_are_those_of_the_code(function):
     assert SAID[function] in made.text
 
 
+def test_an_index_and_an_equation_have_two_names():
+    def product(x, Q):
+        c2 = x @ Q
+        return c2 * c2 - x
+
+    text = reading(product, torch.ones(4, 3), torch.ones(3, 3)).text
+    assert "op product(x[n,c], Q[c,c3])" in text and "c2[n,c] = sum[c3](" in text
+
+
 def test_letters_that_are_given_come_first():
     made = reading(unpacked, torch.randn(2, 3, 4), torch.randn(4, 5), letters={"x": "ijk"})
     assert "x[i,j,k]" in made.text

@@ -108,7 +108,33 @@ def up_to_a_size(x, y):
     return q * y.sum()
 
 
+def truths(x):
+    m = x > 0
+    m[:, 0] = True
+    return torch.where(m, x, 2 * x)
+
+
+def truths_elsewhere(x, i):
+    m = torch.zeros_like(x, dtype=torch.bool)
+    m[:, 1:] = i[:, 1:] == i[:, :-1]
+    return x.masked_fill(m, 1), x[m].sum()
+
+
+def no_truth_on_the_diagonal(x, i):
+    m = i[:, None] == i
+    m.fill_diagonal_(False)
+    return x.masked_fill(m, 0)
+
+
+def joined_truths(x, m):
+    return x.masked_fill(torch.cat([m[:, :1], ~m[:, 1:]], 1), 0)
+
+
 READ = [
+    (truths, (r(3, 4),), "where(c == 0 or m[n,c], "),
+    (truths_elsewhere, (r(3, 4), torch.tensor([[1, 1, 2, 2]] * 3)), "c >= 1 and i[n,c] == i["),
+    (no_truth_on_the_diagonal, (r(3, 3), torch.tensor([1, 2, 1])), "where(n != n2 and m[n,n2], "),
+    (joined_truths, (r(3, 4), r(3, 4) > 0), "c < 1 and m[n,0] or c >= 1 and not m[n,c]"),
     (up_to_a_size, (r(3, 4), r(5)), "where(m >= 3, x[n,m - 3], where(m < size(k), 2, 0))"),
     (columns, (r(4, 2), r(4, 3)), "where(m == 0, x[n,1], where(m == 1, x[n,0], 0"),
     (all_columns, (r(4, 6),), "where(k >= 1, x[n,k - 1 + start]*2, x[n,1])"),

@@ -7,11 +7,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 86_200,
-    "derive/algebra": 4_400,
+    "derive": 85_600,
+    "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
-    "derive/calculus": 7_100,
+    "derive/calculus": 6_900,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
@@ -21,15 +21,15 @@ LIMITS = {
     "derive/linting": 3_100,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 6_000,
+    "derive/module": 5_900,
     "derive/notation": 8_200,
-    "derive/program": 7_600,
+    "derive/program": 7_500,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_200,
     "templates": 1_700,
-    "tests": 68_300,
+    "tests": 68_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
