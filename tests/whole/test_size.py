@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 85_600,
+    "derive": 85_900,
     "derive/algebra": 4_300,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_200,
+    "derive/tracing": 9_300,
     "templates": 1_700,
-    "tests": 68_200,
+    "tests": 68_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
