@@ -159,7 +159,7 @@ class Bounds:
 
     def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
         if op in (">", ">="):
-            return self._relation({">": "<", ">=": "<="}[op], b, a)
+            return self._relation(ex.MIRRORED[op], b, a)
         if op in ("==", "!="):
             if a == b:
                 return op == "=="

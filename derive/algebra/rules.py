@@ -139,6 +139,23 @@ DELTA_RULES: tuple[Rule, ...] = (
 )
 
 
+def _complements(p: Poly) -> Poly | None:
+    """a*sigmoid(f) + a*sigmoid(-f) = a for one pair of terms."""
+    for t in p.terms:
+        for f in t.factors:
+            if not isinstance(f, Call) or f.function != "sigmoid":
+                continue
+            (u,) = f.args
+            assert isinstance(u, Poly)
+            mirrored = Call("sigmoid", (scale(u, -1),))
+            rest = _factors_without(t, f)
+            other = make_term(t.coef, t.binders, (*rest, mirrored))
+            if other is not t and other in p.terms:
+                left = poly(x for x in p.terms if x is not t and x is not other)
+                return add(left, poly([make_term(t.coef, t.binders, rest)]))
+    return None
+
+
 def _exponentials(p: Poly) -> Poly | None:
     """a*expm1(f) + a = a*exp(f) for one pair of terms."""
     for t in p.terms:
@@ -202,6 +219,17 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
             ("x[n]**3*sign(x[n])", "x[n]**2*abs(x[n])"),
             ("w[n]*sign(x[n])", "w[n]*sign(x[n])"),
         ),
+    ),
+    SumRule(
+        "complements",
+        "sigmoid(f) + sigmoid(−f) = 1",
+        "the number of terms",
+        _complements,
+        examples=(
+            ("w[n]*sigmoid(x[n]) + w[n]*sigmoid(-x[n])", "w[n]"),
+            ("w[n]*sigmoid(x[n]) + sigmoid(-x[n])", "w[n]*sigmoid(x[n]) + sigmoid(-x[n])"),
+        ),
+        functions=("sigmoid",),
     ),
     SumRule(
         "exponential",

@@ -54,7 +54,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.reductions import CONDITIONS
-from derive.algebra.rules import Rule
+from derive.algebra.rules import Rule, contraction
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.notation.operation import Equation, Extent, Operation, SizeOf
 
@@ -191,6 +191,20 @@ def move_guards_out(t: Term) -> Poly | None:
         if new is not f:
             return rebuilt_term(t, t.binders, [new if x is f else x for x in t.factors])
     return None
+
+
+def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
+    """t with the summed indices that deltas fix substituted, and the indices left."""
+    left = [] if set(indices) & set(t.binders) else list(indices)
+    for d in t.factors:
+        whole = Term(t.coef, (*t.binders, *left), t.factors)
+        fixed = contraction(whole, d) if isinstance(d, Delta) else None
+        if fixed is not None and fixed[0] in left:
+            index, value = fixed
+            factors = [substitute(f, {index: value}) for f in t.factors if f is not d]
+            rest = [i for i in left if i is not index]
+            return at_deltas(make_term(t.coef, t.binders, factors), rest)
+    return t, list(indices)
 
 
 def known(bounds: Bounds, t: Term) -> Poly | None:

@@ -90,7 +90,6 @@ def is_rearrangement(
 
 
 def _own_tensor(code: Code, aliases: Aliases, claimed: set[Owner]) -> Code:
-    """Return the code as a tensor of its own."""
     if isinstance(code, Conditional):
         branches = (_own_tensor(part, aliases, claimed) for part in (code.then, code.other))
         return Conditional(code.test, *branches)

@@ -3,6 +3,7 @@
     min(4 - 1, 3)            3
     a if 1 != 0 else b       a
     m & m                    m
+    where(m, where(m, a, 0), c)   where(m, a, c)
 
 Only integers are folded: a quotient or a root keeps the rounding of torch and Python.
 """
@@ -68,12 +69,28 @@ def _folded(code: Code) -> Code:
         case Unary("not", Literal("True" | "False" as value)):
             return _FALSE if value == "True" else _TRUE
         case FunctionCall("min" | "max" as name, args):
-            return _fold_extremum(code, name, args)
+            return _fold_extremum(name, args)
         case Conditional(Literal("True"), then, _):
             return then
         case Conditional(Literal("False"), _, other):
             return other
+        case FunctionCall("torch.where" | "rt.where" as name, (mask, then, other)):
+            return FunctionCall(name, (mask, *_resolve_branches(mask, then, other)))
     return code
+
+
+def _resolve_branches(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
+    """Return the branches of ``where``, with an inner ``where`` of the same mask resolved.
+
+    The dropped branch must be a number, as a tensor may contribute axes to the result.
+    """
+    match then:
+        case FunctionCall("torch.where" | "rt.where", (inner, taken, Literal())) if inner is mask:
+            then = taken
+    match other:
+        case FunctionCall("torch.where" | "rt.where", (inner, Literal(), taken)) if inner is mask:
+            other = taken
+    return then, other
 
 
 def _folded_integer(code: Code) -> int | None:
@@ -113,18 +130,10 @@ def _drop_repeated_operands(code: Code, op: str) -> Code:
     return result
 
 
-def _fold_extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
-    """Merge the constant arguments of min or max; the others stay."""
-    distinct = list(dict.fromkeys(args))
-    numbers = [n for n in map(_folded_integer, distinct) if n is not None]
-    if len(numbers) > 1:
-        best = literal(min(numbers) if name == "min" else max(numbers))
-        first = next(n for n, c in enumerate(distinct) if _folded_integer(c) is not None)
-        distinct = [c if n != first else best for n, c in enumerate(distinct)]
-        distinct = [c for n, c in enumerate(distinct) if n == first or _folded_integer(c) is None]
-    if len(distinct) == 1:
-        return distinct[0]
-    return FunctionCall(name, tuple(distinct))
+def _fold_extremum(name: str, args: Iterable[Code]) -> Code:
+    """Return min or max of distinct arguments."""
+    distinct = tuple(dict.fromkeys(args))
+    return distinct[0] if len(distinct) == 1 else FunctionCall(name, distinct)
 
 
 def asked_once(

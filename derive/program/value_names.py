@@ -15,6 +15,7 @@ from itertools import count
 from keyword import iskeyword
 from typing import Any
 
+from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.torch_ir import (
@@ -343,8 +344,8 @@ class _Words:
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
                 return f"{self.operand(left)}_squared"
-        if op in _MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
-            return self._operator(Binary(_MIRRORED[op], right, left))
+        if op in MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
+            return self._operator(Binary(MIRRORED[op], right, left))
         if op in _BESIDE_ZERO and _number(right) == "zero":
             return f"{self.whole(left)}_{_BESIDE_ZERO[op]}"
         if _noun(code) and not _number(left) and (self._is_lossy(left) or self._is_lossy(right)):
@@ -474,7 +475,6 @@ _ALONE = {
     **{"==": "matches", "!=": "differs", ">": "above"},
     **{">=": "above", "<": "below", "<=": "below"},
 }
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _TIMES = {"two": "twice", "half": "half", "minus_one": "minus", "minus_two": "minus_twice"}
 _NUMBERS = "zero one two three four five six seven eight nine ten".split()
 _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}

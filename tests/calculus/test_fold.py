@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from kit.chains import CHAINS
 from kit.each import each_operation, each_option, each_row
-from kit.equations import flat, index, numbers, operations, samples, with_lets
+from kit.equations import cost, flat, index, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.slopes import along
 
@@ -26,7 +26,7 @@ from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import DefinitionIndex, fold_rules, multiples
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Let, Lets, inline, is_named_sum
-from derive.calculus.rematerialize import cost, operation_costs
+from derive.calculus.rematerialize import operation_costs
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.notation.operation import options
