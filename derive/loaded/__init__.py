@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from hashlib import sha256
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir
+from types import ModuleType
 from typing import Any
 
 from derive.memory import imported
@@ -41,9 +43,20 @@ _FOLDER = folder()
 __path__ = [*__path__, str(_FOLDER)]
 
 
-def function(name: str, text: str) -> Any:
-    """Return the function ``name`` of the module with this source text."""
-    stem = f"{name}_{sha256(text.encode()).hexdigest()[:16]}"
+def function(name: str, text: str, runtime: str = "") -> Any:
+    """Return the function ``name`` of the module with this source text.
+
+    ``runtime`` is the text of the module that it imports as `_runtime` from its package.
+    """
+    if runtime:
+        beside = _module("_runtime", runtime).__name__.rpartition(".")[2]
+        text = text.replace("from . import _runtime as", f"from . import {beside} as")
+    return getattr(_module(name, text), name)
+
+
+def _module(name: str, text: str) -> ModuleType:
+    """Return the module with this source text, whose name begins with ``name``."""
+    stem = f"{name}_{_digest(text)}"
     module = f"{__name__}.{stem}"
     if module not in sys.modules:
         try:
@@ -52,7 +65,12 @@ def function(name: str, text: str) -> Any:
             sys.modules[module] = imported(module, text)
         else:
             _import(module, path)
-    return getattr(sys.modules[module], name)
+    return sys.modules[module]
+
+
+@lru_cache(maxsize=64)
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _import(name: str, path: Path) -> None:
