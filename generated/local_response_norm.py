@@ -25,22 +25,13 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     input = rt.widened(input)[0]
     half_window = (window - 1) // 2
     half_window2 = window // 2
-    input_squared = input.square()
-    zeros_like_input = input_squared.new_zeros(
-        (input.shape[0], half_window2, *input.shape[2:])
-    )
-    zeros_like_input2 = input_squared.new_zeros(
-        (input.shape[0], half_window + 1, *input.shape[2:])
-    )
-    joined_input_squared = torch.cat(
-        (zeros_like_input, input_squared, zeros_like_input2), 1
-    )
-    windows_of_input_squared = joined_input_squared.unfold(
+    input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
+    part_of_input_squared = rt.window(input.square(), 1, -half_window2, input_size_sum)
+    windows_of_input = part_of_input_squared.unfold(
         1, half_window2 + half_window + 1, 1
     )
     divisor = reuse.add(
-        alpha / window * windows_of_input_squared.sum(-1).narrow(1, 0, input.shape[1]),
-        k,
+        alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]), k
     )
     return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
@@ -64,21 +55,16 @@ class _LocalResponseNorm(Function):
         reuse = rt.reuse(G)
         half_window = (window - 1) // 2
         half_window2 = window // 2
-        input_squared = input.square()
-        zeros_like_input = input_squared.new_zeros(
-            (input.shape[0], half_window2, *input.shape[2:])
+        input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
+        part_of_input_squared = rt.window(
+            input.square(), 1, -half_window2, input_size_sum
         )
-        zeros_like_input2 = input_squared.new_zeros(
-            (input.shape[0], half_window + 1, *input.shape[2:])
+        windows_of_input = part_of_input_squared.unfold(
+            1, half_window2 + half_window + 1, 1
         )
-        joined_input_squared = torch.cat(
-            (zeros_like_input, input_squared, zeros_like_input2), 1
-        )
-        half_window2_sum = half_window2 + half_window + 1
-        windows_of_input_squared = joined_input_squared.unfold(1, half_window2_sum, 1)
-        sum_of_input_squared = windows_of_input_squared.sum(-1)
         divisor = reuse.add(
-            alpha / window * sum_of_input_squared.narrow(1, 0, input.shape[1]), ctx.k
+            alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
+            ctx.k,
         )
         minus_beta = -beta
         grad_divisor = (
@@ -86,22 +72,15 @@ class _LocalResponseNorm(Function):
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
-        zeros_like_input3 = grad_divisor.new_zeros(
-            (input.shape[0], half_window, *input.shape[2:])
-        )
-        zeros_like_input4 = grad_divisor.new_zeros(
-            (input.shape[0], half_window2 + 1, *input.shape[2:])
-        )
-        sum_of_grad_divisor = (
-            torch.cat((zeros_like_input3, grad_divisor, zeros_like_input4), 1)
-            .unfold(1, half_window + half_window2 + 1, 1)
-            .sum(-1)
-        )
-        part_of_grad_divisor = sum_of_grad_divisor.narrow(1, 0, input.shape[1])
+        input_size_sum2 = input.shape[1] + half_window + (half_window2 + 1)
+        part_of_grad_divisor = rt.window(
+            grad_divisor, 1, -half_window, input_size_sum2
+        ).unfold(1, half_window + half_window2 + 1, 1)
+        sum_of_grad_divisor = part_of_grad_divisor.sum(-1).narrow(1, 0, input.shape[1])
         grad_input = reuse.addcmul(
             reuse.mul(reuse.pow(divisor, minus_beta), G),
             2 * alpha / window * input,
-            part_of_grad_divisor,
+            sum_of_grad_divisor,
         )
         return grad_input, None, None, None, None
 
@@ -114,40 +93,25 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
         input, d_input = rt.widened(input, d_input)
         half_window = (window - 1) // 2
         half_window2 = window // 2
+        d_input_size_sum = d_input.shape[1] + half_window2 + (half_window + 1)
         half_window2_sum = half_window2 + half_window + 1
-        half_window_plus_one = half_window + 1
-        input_squared = input.square()
-        zeros_like_d_input = input_squared.new_zeros(
-            (d_input.shape[0], half_window2, *d_input.shape[2:])
-        )
-        zeros_like_d_input2 = input_squared.new_zeros(
-            (d_input.shape[0], half_window_plus_one, *d_input.shape[2:])
-        )
-        divisor = k + alpha / window * torch.cat(
-            (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
+        minus_half_window2 = -half_window2
+        divisor = k + alpha / window * rt.window(
+            input.square(), 1, minus_half_window2, d_input_size_sum
         ).unfold(1, half_window2_sum, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-        d_input_input = d_input * input
         minus_beta = -beta
-        spread_d_input = d_input.new_zeros(()).expand(d_input.shape)
-        zeros_like_d_input3 = d_input_input.new_zeros(
-            (d_input.shape[0], half_window2, *d_input.shape[2:])
+        part_of_d_input_input = rt.window(
+            d_input * input, 1, minus_half_window2, d_input_size_sum
         )
-        zeros_like_d_input4 = d_input_input.new_zeros(
-            (d_input.shape[0], half_window_plus_one, *d_input.shape[2:])
-        )
-        joined_d_input_input = torch.cat(
-            (zeros_like_d_input3, d_input_input, zeros_like_d_input4), 1
-        )
-        sum_of_d_input_input = (
-            joined_d_input_input.unfold(1, half_window2_sum, 1).sum(-1)
+        sum_of_d_input = (
+            part_of_d_input_input.unfold(1, half_window2_sum, 1).sum(-1)
             if minus_beta != 0
             else None
         )
-        part_of_d_input_input = (
-            sum_of_d_input_input.narrow(1, 0, d_input.shape[1])
-            if minus_beta != 0
-            else None
+        part_of_sum_of_d_input = (
+            sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
         )
+        zeros = d_input.new_zeros(()).expand(d_input.shape)
         input_divisor_to_beta = (
             2
             * alpha
@@ -155,9 +119,9 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
             / window
             * input
             * divisor ** -(1 + beta)
-            * part_of_d_input_input
+            * part_of_sum_of_d_input
             if minus_beta != 0
-            else spread_d_input
+            else zeros
         )
         return d_input * divisor**minus_beta - input_divisor_to_beta
 

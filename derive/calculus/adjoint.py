@@ -34,6 +34,7 @@ from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
+from derive.calculus.softmax import with_values_named
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
 
@@ -182,11 +183,12 @@ class _Sweep:
     ) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
         at(f"the gradient of {self.lets.display_name(tensor)}")
-        log = self.logs.get(tensor, [])
+        values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
         total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
         before = to_tree(total) if not pulled else ex.sum_of(pulled)
         rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
-        body, steps = finish((name, formals), total, rule, self.rules, log)
+        body, steps = finish((name, formals), total, rule, self.rules, log, values)
+        self.keep(values.found, made)
         return Adjoint(tensor, name, formals, body, steps)
 
     def pull(self, let: Let, adjoint: Adjoint, opened: bool, tensor: str) -> None:
@@ -293,12 +295,38 @@ def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
     return body
 
 
+@dataclass
+class NamedValues:
+    """Names for the argument of a softmax, which its gradient compares with its mean."""
+
+    lets: Lets
+    tensor: str
+    found: list[Adjoint] = field(default_factory=list)
+
+    def named(self, p: Poly, formals: tuple[ex.Index, ...], rules: Rules, log: Log) -> Poly:
+        """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
+        while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
+            _, whole = found
+            name = self.lets.derived_name(
+                self.tensor, f"value_{self.lets.display_name(self.tensor)}"
+            )
+            new, _ = with_values_named(self.lets, p, formals, name) or found
+            log.append(Step("name", "Y − Σₖ P·Y: both are of the same numbers", p, new))
+            own: Log = []
+            body = simplify(whole, rules, own)
+            steps = StepLog(tuple(with_subject((name, formals), own)))
+            self.found.append(Adjoint(name, name, formals, body, steps))
+            p = new
+        return p
+
+
 def finish(
     subject: tuple[str, tuple[ex.Index, ...]],
     p: Poly,
     rule: Step,
     rules: Rules,
     before: Sequence[Step],
+    values: NamedValues,
 ) -> tuple[Poly, StepLog]:
     """Eliminate the deltas of p, simplify, and fold the forward's names; return it with its steps.
 
@@ -306,7 +334,7 @@ def finish(
     """
     log: Log = [rule]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
-    p = simplify(p, rules, log)
+    p = simplify(values.named(p, subject[1], rules, log), rules, log)
     p = without_rectified(p, log)
     return p, StepLog((*before, *with_subject(subject, log)))
 

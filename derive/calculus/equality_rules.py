@@ -221,6 +221,9 @@ def _narrowed(bounds: Bounds, t: Term) -> Iterator[Poly]:
 
 # ----------------------------------------------------------------------------------- equality rules
 
+_FEW = 16
+"""The largest size of an index whose positions are enumerated."""
+
 
 def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
     """The rules for an operation with these extents."""
@@ -236,6 +239,18 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
             "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
             "the number of summed indices",
             lambda t: next(_solve_index_equality(bounds, t), None),
+        ),
+        Rule(
+            "one position left",
+            "Σᵢ [c(i)]·f(i) = f(n) where c holds for n alone",
+            "the number of conditions",
+            lambda t: next(_left_with_one(bounds, t), None),
+        ),
+        Rule(
+            "read at a delta",
+            "δ(i, n)·f(i) = δ(i, n)·f(n)",
+            "the number of factors that have an index",
+            lambda t: next(_read_at_delta(bounds, t), None),
         ),
     )
 
@@ -293,6 +308,60 @@ def _solve_index_equality(bounds: Bounds, t: Term) -> Iterator[Poly]:
             brackets = [ex.Iverson(x) for x in solution.range]
             rest = (read_at(bounds, x, solution) for x in _without_condition(t, f, c))
             yield rebuilt_term(t, [j for j in t.binders if j is not i], [*brackets, *rest])
+
+
+def _left_with_one(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term at the only position of a short axis that its conditions admit, or 0 without one."""
+    conditions = dict.fromkeys(c for _, c in _bracket_conditions(t))
+    for i in dict.fromkeys(i for c in conditions for i in ex.free_indices(c)):
+        size = bounds.size(i.extent).number
+        own = [c for c in conditions if ex.free_indices(c) == {i} and not ex.tensors(c)]
+        if i.group or size is None or size > _FEW or len(own) < 2:
+            continue
+        places = _admitted_positions(bounds, i, int(size), own)
+        if places is not None and not places:
+            yield ZERO
+        if places is not None and len(places) == 1:
+            yield _at_number(
+                bounds, t, i, ex.num(places[0]), [c for c in conditions if c not in own]
+            )
+
+
+def _admitted_positions(
+    bounds: Bounds, i: ex.Index, size: int, conditions: Sequence[ex.Expr]
+) -> list[int] | None:
+    """The positions of the index that meet the conditions; None unless all are decided."""
+    found = [[bounds.holds(substitute(c, {i: ex.num(n)})) for c in conditions] for n in range(size)]
+    if any(None in holds for holds in found):
+        return None
+    return [n for n, holds in enumerate(found) if all(holds)]
+
+
+def _at_number(
+    bounds: Bounds, t: Term, i: ex.Index, at: ex.Num, conditions: Sequence[ex.Expr]
+) -> Poly:
+    """The term with the index fixed to a number, and only these conditions left."""
+    rest = [f for f in t.factors if not isinstance(f, ex.Iverson)]
+    rest += [ex.Iverson(conjunction(conditions))] if conditions else []
+    if i not in t.binders:
+        return rebuilt_term(t, t.binders, [ex.Delta(i, at), *rest])
+    solution = Solution(i, Polynomial.of(at), ())
+    moved = [read_at(bounds, f, solution) for f in rest]
+    return rebuilt_term(t, [j for j in t.binders if j is not i], moved)
+
+
+def _read_at_delta(bounds: Bounds, t: Term) -> Iterator[Poly]:
+    """The term with the index of a delta replaced by the number the delta fixes it to."""
+    for f in t.factors:
+        if not isinstance(f, ex.Delta) or not isinstance(f.axis, ex.Index) or f.axis in t.binders:
+            continue
+        if not any(f.axis in ex.free_indices(x) for x in t.factors if x is not f):
+            continue
+        at = Polynomial.of(f.position) if isinstance(f.position, ex.Num) else None
+        if at is not None and not range_of(bounds, f.axis, at):
+            solution = Solution(f.axis, at, ())
+            rest = [x if x is f else read_at(bounds, x, solution) for x in t.factors]
+            yield rebuilt_term(t, t.binders, rest)
 
 
 @dataclass(frozen=True)

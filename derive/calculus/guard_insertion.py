@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 from typing import TypeGuard
 
 from derive.algebra import expr as ex
@@ -40,7 +41,7 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import at_deltas, has_a_member, held_conditions, known
+from derive.calculus.guards import at_deltas, has_a_member, held_conditions, known, lone_atom
 from derive.calculus.lets import Let, Lets
 from derive.calculus.value_analysis import ValueFacts, taken_where
 from derive.notation.guards import added_conditions
@@ -206,8 +207,27 @@ class GuardInserter:
     def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
         if len(indices) == 1 and has_a_member(self.lets.bounds, condition, indices[0]):
             return
+        if self._is_won(condition, indices):
+            return
         body = atom(ex.Iverson(condition))
         yield as_atom(self.lets.reduction("any", tuple(indices), body, None, "bool"))
+
+    def _is_won(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> bool:
+        """True if the condition is body == amax(body), which at least one position satisfies."""
+        if not isinstance(condition, ex.Rel) or condition.op != "==":
+            return False
+        for side, other in permutations((condition.left, condition.right)):
+            top = lone_atom(side)
+            let = self.lets.get(top.tensor) if isinstance(top, ex.Access) else None
+            if let is None or let.kind not in ("amax", "amin") or let.condition is not None:
+                continue
+            assert isinstance(top, ex.Access)
+            there = dict(zip(let.formals, top.positions, strict=True))
+            for chosen in permutations(indices, len(let.binders)):
+                names = {**there, **dict(zip(let.binders, chosen, strict=True))}
+                if substitute(let.body, names) is other:
+                    return True
+        return False
 
 
 class _SummandGuards(GuardInserter):

@@ -33,6 +33,7 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import KINDS, OTHERS, Reduction
 from derive.algebra.rules import Step
 from derive.algebra.substitution import fresh_numbered, numbers, substitute
+from derive.calculus.reindexing import part_in_branch
 from derive.notation.operation import Kind
 
 # ------------------------------------------------------------------------------------- scaled names
@@ -282,8 +283,18 @@ class Lets:
     ) -> Poly:
         """Return an access to a let of that content; create one named like ``stem`` if needed.
 
-        ``display_names`` is the stem of its shown name, if that is different.
+        ``display_names`` is the stem of its shown name, if that is different. In a branch that
+        restricts an index to a subrange, the let runs over that subrange.
         """
+        read = ex.free_indices(body) | (ex.free_indices(condition) if condition else frozenset())
+        part = part_in_branch(self.bounds, self.around, read, binders)
+        if part is not None:
+            test = None if condition is None else part.inside(condition)
+            inner = part.inside(body)
+            assert isinstance(inner, Poly)
+            return part.outside(
+                self.reduction(kind, binders, inner, test, dtype, stem, display_names)
+            )
         key, formals = _sharing_key(kind, binders, body, condition)
         name = self._shared.get(key)
         if name is None:

@@ -1,7 +1,15 @@
-"""Substitute an index of a sum: its subrange, or its positions from the end.
+"""Substitute an index of a sum or a branch: its subrange, or its positions from the end.
 
     Sum_i [s <= i and i < s + size(j)] f(i)  =  Sum_j f(s + j)
     Sum_j [j <= size(j) - 1 - i] f(j)        =  Sum_j [i <= j] f(size(j) - 1 - j)
+
+A reduction in a branch runs over the subrange of an index that the branch admits.
+
+    where(t < size(a), max_k x[t,k], y)  =  where(t < size(a), top[t], y)
+    top[t] = max_k x[t,k]  for t of a
+
+Over the whole axis it would also reduce the other entries, or nothing. That is wasted work, and an
+infinity that the branch not taken multiplies by 0.
 
 A sum over the positions on one side of an index is a cumulative sum. Code that flips an axis,
 accumulates and flips the result has one of the two indices counted from the end.
@@ -10,7 +18,8 @@ accumulates and flips the result has one of the two indices counted from the end
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial
@@ -18,8 +27,13 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.poly import Poly, Term, add, as_atom, poly
 from derive.algebra.reductions import REDUCTIONS
-from derive.algebra.substitution import replace_inside_out, substitute
-from derive.calculus.guards import plain_positions, rebuilt_term, simplify_guards
+from derive.algebra.substitution import fresh, replace_inside_out, substitute
+from derive.calculus.guards import (
+    plain_positions,
+    rebuilt_term,
+    simplify_guards,
+    with_guards_outside,
+)
 
 
 def part_of_range(
@@ -64,6 +78,50 @@ def _provable_extremum(
         pairs = ((other, one) if greatest else (one, other) for other in forms)
         if all(bounds.at_most(low, high) for low, high in pairs):
             return one
+    return None
+
+
+@dataclass(frozen=True)
+class SubRange:
+    """The values of an index where conditions hold: ``start`` + an index of the subrange."""
+
+    bounds: Bounds
+    conditions: tuple[ex.Expr, ...]
+    whole: ex.Index
+    start: Polynomial
+    own: ex.Index
+
+    def inside(self, e: ex.Expr) -> ex.Expr:
+        """e, evaluated where the conditions hold, in the subrange's index."""
+        place = (Polynomial.of(self.own) + self.start).poly()
+        return simplify_guards(self.bounds, substitute(e, {self.whole: place}))
+
+    def outside(self, p: Poly) -> Poly:
+        """p in the whole index again, with its positions guarded by the conditions."""
+        place = as_atom((Polynomial.of(self.whole) - self.start).poly())
+        moved = substitute(p, {self.own: ex.Guard(conjunction(self.conditions), place)})
+        made = with_guards_outside(moved, frozenset(self.conditions))
+        assert isinstance(made, Poly)
+        return made
+
+
+def part_in_branch(
+    bounds: Bounds,
+    conditions: Sequence[ex.Expr],
+    indices: AbstractSet[ex.Index],
+    binders: Sequence[ex.Index],
+) -> SubRange | None:
+    """The subrange that conditions leave of a free index, if an extent has its size."""
+    brackets = [ex.Iverson(c) for c in conditions]
+    for i in sorted(indices - set(binders), key=ex.sort_key) if brackets else ():
+        found = part_of_range(bounds, brackets, i)
+        if found is None:
+            continue
+        index, start, rest = found
+        if bounds.size(index.extent) != bounds.size(i.extent):
+            own = fresh(index, (indices | set(binders)) - {i})
+            about = tuple(b.condition for b in brackets if b not in rest)
+            return SubRange(bounds, about, i, start, own)
     return None
 
 

@@ -163,7 +163,7 @@ class Arguments:
         return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """Bind factors one by one.
+        """Bind factors one by one, or match c*number*tensor to all numbers and one other factor.
 
         A factor that is not an argument itself is bound first, to any factor.
         """
@@ -179,6 +179,18 @@ class Arguments:
                             _without_factor(pattern, f), _without_factor(target, g), extended
                         )
                 return
+        names = [self.of(f) for f in pattern.factors]
+        numbers = [n for n in names if n in self.numbers]
+        own = [n for n in names if n in self.tensors]
+        if len(numbers) + len(own) == len(names) and len(numbers) == len(own) == 1:
+            beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
+            rest = [f for f in target.factors if f not in beside]
+            number = poly([make_term(target.coef / pattern.coef, (), beside)])
+            whole = poly([make_term(Fraction(1), target.binders, rest)])
+            assert numbers[0] is not None
+            for extended in self._bound(numbers[0], number, found):
+                assert own[0] is not None
+                yield from self._bound(own[0], whole, extended)
 
     def _factors(
         self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found

@@ -3,6 +3,7 @@
     min(4 - 1, 3)            3
     a if 1 != 0 else b       a
     m & m                    m
+    where(m, where(m, a, 0), c)   where(m, a, c)
 
 Only integers are folded: a quotient or a root keeps the rounding of torch and Python.
 """
@@ -73,7 +74,23 @@ def _folded(code: Code) -> Code:
             return then
         case Conditional(Literal("False"), _, other):
             return other
+        case FunctionCall("torch.where" | "rt.where" as name, (mask, then, other)):
+            return FunctionCall(name, (mask, *_resolve_branches(mask, then, other)))
     return code
+
+
+def _resolve_branches(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
+    """Return the branches of ``where``, with an inner ``where`` of the same mask resolved.
+
+    The dropped branch must be a number, as a tensor may contribute axes to the result.
+    """
+    match then:
+        case FunctionCall("torch.where" | "rt.where", (inner, taken, Literal())) if inner is mask:
+            then = taken
+    match other:
+        case FunctionCall("torch.where" | "rt.where", (inner, Literal(), taken)) if inner is mask:
+            other = taken
+    return then, other
 
 
 def _folded_integer(code: Code) -> int | None:

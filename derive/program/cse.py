@@ -77,7 +77,7 @@ def tidy(
     fresh = {*taken, *(line.name for line in lines)}
     used = live(lines, [line.name for line in lines if line.kept])
     lines = [line.having(folded(line.code)) for line in compress(lines, used)]
-    lines = _reduced_once(lines)
+    lines = _reduced_once(_plain_where_shared(lines))
     inlined = [line.having(asked_once(folded(line.code))) for line in _inline(lines)]
     shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
     result = renumbered(named_once(shared), lines, taken)
@@ -103,6 +103,27 @@ def _join_lines(lines: Sequence[Line], given: Sequence[Line]) -> list[Line]:
         alone = line.name in own or reads[line.name] > 1 or isinstance(line.code, Conditional)
         result[n if alone else line.name] = line
     return list(result.values())
+
+
+def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
+    """Return the lines with C + c*(A @ B) expanded from one call if A @ B occurs elsewhere too."""
+    count = Counter[Code]()
+    for part, n in chain.from_iterable(occurrences(line.code).items() for line in lines):
+        count[_product_in(part) or part] += n
+
+    def plain(code: Code) -> Code:
+        return substitution.replace(code, spelled)
+
+    def spelled(code: Code) -> Code | None:
+        match code, _product_in(code):
+            case FunctionCall(_, (total, _, _, Keyword(_, alpha))), Code() as product:
+                if count[product] > 1:
+                    size = Literal(text(alpha).removeprefix("-"))
+                    op = "+" if size is alpha else "-"
+                    return Binary(op, plain(total), Binary("*", size, plain(product)))
+        return None
+
+    return [line.having(plain(line.code)) for line in lines]
 
 
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:

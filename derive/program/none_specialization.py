@@ -35,7 +35,7 @@ from derive.program.torch_ir import (
     subexpressions,
     values_in,
 )
-from derive.program.torch_ops import torch_op
+from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
 from derive.program.types import Types
 
 Number = Fraction | Code
@@ -124,6 +124,8 @@ class Absence:
                 return self._combined(code, self.without(left), self.without(right))
             case MethodCall(FunctionCall("torch.where", args) as chosen, "sum", dims):
                 return self._counted(chosen, args, dims)
+            case FunctionCall(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
+                return self._added(code, total, Binary("@", a, b), more)
             case FunctionCall(_, args) if torch_op(code).absent:
                 return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
@@ -218,6 +220,17 @@ class Absence:
                     return self._of_shape(MethodCall(x, "sum", (place,)), code)
         return None
 
+    def _added(
+        self, code: Code, total: Code, product: Code, more: list[Code]
+    ) -> Code | Uniform | None:
+        """Return total + alpha*product without a total of 0."""
+        if any(map(self.reads, (product, *more))) or self.without(total) != Uniform(Fraction(0)):
+            return None
+        for keyword in more:
+            assert isinstance(keyword, Keyword)
+            product = Binary("*", keyword.value, product)
+        return self._of_shape(product, code)
+
     def _chosen(
         self, code: Code, test: Code, then: Code | Uniform, other: Code | Uniform
     ) -> Code | Uniform:
@@ -276,7 +289,7 @@ def _only_moves_elements(code: Code) -> bool:
 def _combine_numbers(op: str, left: Number, right: Number) -> Number:
     """left op right"""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        raise TensorNeeded
+        return _compute_fraction(op, left, right)
     match op, left, right:
         case ("+", 0, x) | ("*", 1, x) | ("+" | "-", x, 0) | ("*" | "/", x, 1):
             return x
@@ -284,6 +297,17 @@ def _combine_numbers(op: str, left: Number, right: Number) -> Number:
             return _negative(x)
         case "+" | "-" | "*" | "/", _, _:
             return Binary(op, _number_code(left), _number_code(right))
+    raise TensorNeeded
+
+
+def _compute_fraction(op: str, left: Fraction, right: Fraction) -> Fraction:
+    match op:
+        case "+":
+            return left + right
+        case "-":
+            return left - right
+        case "*":
+            return left * right
     raise TensorNeeded
 
 

@@ -195,7 +195,8 @@ class _Words:
         self.known.clear()
         if self._is_position(code):
             self.positions.add(name)
-        self.short[name] = name if len(name) <= _SHORT else self.subject(code)
+        says = len(name) <= _SHORT and not name.startswith(("zeros", "filled"))
+        self.short[name] = name if says else self.subject(code)
         self.scalars.update({name} if self._is_size(code) else ())
         noun = _noun(_plain(_bare(code)))
         if noun and len(name) > _SHORT:
@@ -412,8 +413,8 @@ class _Words:
         match name, args:
             case "new_zeros" | "new_full", [x, shape, *_]:
                 word = "zeros" if name == "new_zeros" else "filled"
-                of = next(iter(names_in(shape)), "")
-                return f"{word}_like_{self.word(of) if of else self.subject(x)}"
+                of = shape.obj if isinstance(shape, Attribute) else shape
+                return f"{word}_like_{self.word(of.id)}" if isinstance(of, Name) else word
             case "prod", [shape] if _is_shape(shape):
                 return f"{self.operand(shape)}_size"
             case "arange" | "positions", [size, *_]:

@@ -19,13 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 
 from derive.algebra import expr as ex
+from derive.algebra.affine import room
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.identities import (
     AxisFunction,
     beside_deltas,
+    form,
     limited,
     nonzero,
     one_sided,
@@ -37,15 +39,20 @@ from derive.show.identities import (
 # Merge the terms of a sum that have brackets (indicator factors), for real numbers.
 #
 #     [a]*x + [b]*x/2             x*([a] + [b]/2)
+#     [a < b]*x + [a = b]*x       [a ≤ b]*x
+#     [c]*x + [not c]*x           x
 #     [c]*x + [not c]*y           where(c, x, y)
 #
 # The code keeps the left sides where they differ for a nan.
 
+_HOLDS_FOR = {"<": "<", "<=": "<=", ">": ">", ">=": "=>", "==": "=", "!=": "<>"}
+"""Comparison to the cases (less, equal, greater) that satisfy it, in this order."""
+
 
 def by_cases(args: Sequence[ex.Expr]) -> ex.Expr:
-    """Return the sum with two cases as one choice, and common factors in front."""
+    """Return the sum with bracketed terms merged and common factors in front."""
     shared, left = _bracket_common_factors(args)
-    whole = _cases(left)
+    whole = _cases(_merge_disjoint_terms(left))
     if not shared or whole is ex.num(1):
         return ex.product_of(shared) if shared else whole
     return ex.Mul((*shared, whole))
@@ -58,6 +65,48 @@ def _bracket_common_factors(args: Sequence[ex.Expr]) -> tuple[list[ex.Expr], lis
         return [], list(args)
     shared = [f for f in terms[0] if not isinstance(f, ex.Num) and all(f in t for t in terms)]
     return shared, [ex.product_of([f for f in t if f not in shared]) for t in terms]
+
+
+def _merge_disjoint_terms(args: list[ex.Expr]) -> list[ex.Expr]:
+    """Return the addends, two with disjoint conditions and equal values merged into one."""
+    guarded = [a for a in args if any(_bracket_cofactors(a))]
+    for one, two in combinations(guarded, 2):
+        for (c, then), (d, other) in product(_bracket_cofactors(one), _bracket_cofactors(two)):
+            either = _exclusive_disjunction(c, d) if then is other else None
+            if either is not None:
+                whole = then if either is ex.And(()) else _times_bracket(either, then)
+                return _merge_disjoint_terms(
+                    [whole if a is one else a for a in args if a is not two]
+                )
+    return args
+
+
+def _times_bracket(c: ex.Expr, e: ex.Expr) -> ex.Expr:
+    factors = [] if e is ex.num(1) else list(ex.factors_of(e))
+    factors.insert(isinstance(e, ex.Mul) and isinstance(e.args[0], ex.Num), ex.Iverson(c))
+    return ex.product_of(factors)
+
+
+def _exclusive_disjunction(c: ex.Expr, d: ex.Expr) -> ex.Expr | None:
+    """Return the disjunction of two disjoint conditions; None if disjointness is not known."""
+    if _denied(c) is d or _denied(d) is c or _are_apart(c, d):
+        return ex.And(())
+    if not isinstance(c, ex.Rel) or not isinstance(d, ex.Rel):
+        return None
+    op = d.op if (d.left, d.right) == (c.left, c.right) else ex.MIRRORED[d.op]
+    if {d.left, d.right} != {c.left, c.right} or set(_HOLDS_FOR[op]) & set(_HOLDS_FOR[c.op]):
+        return None
+    whole = "".join(sorted(_HOLDS_FOR[op] + _HOLDS_FOR[c.op]))
+    found = (o for o, holds in _HOLDS_FOR.items() if holds == whole)
+    return next((ex.Rel(o, c.left, c.right) for o in found), ex.And(()))
+
+
+def _are_apart(c: ex.Expr, d: ex.Expr) -> bool:
+    """True if exactly one of two comparisons of positions holds: j ≤ i and j ≥ i + 1."""
+    rooms = [form(r) for r in map(room, (c, d)) if r is not None]
+    atoms = [part for r in rooms for key in r.terms for part in key]
+    whole = all(r.is_whole for r in rooms) and all(isinstance(a, ex.Index | ex.Size) for a in atoms)
+    return len(rooms) == 2 and whole and (rooms[0] + rooms[1]).number == -1
 
 
 def _cases(args: Sequence[ex.Expr]) -> ex.Expr:

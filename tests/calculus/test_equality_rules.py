@@ -108,6 +108,14 @@ def test_what_only_guards_a_position_is_not_defined_for_a_reader():
     assert "some" not in str(d)
 
 
+def test_a_position_that_conditions_leave_alone_is_read():
+    text = (
+        "op f(x[n,k]; size(k)=3) -> y\n"
+        "y[n,k] = where(k == 0, 1, where(k == 1, 2, exp(x[n,2])*x[n,k]))"
+    )
+    assert gradient(text) == "δ[k,2]·G[n,2]·exp(x[n,2])·(1 + x[n,2])"
+
+
 @pytest.mark.parametrize(
     ("size", "condition"), [("; size(k)=3", "k != 0"), ("", "k > 0 and k < 2")]
 )

@@ -10,6 +10,7 @@ from kit.lowered import assert_right
 from derive import derivation, load, parse, read_torch
 from derive.algebra.expr import Access, Index, Iverson, Num, Reduce, Rel, Size, Where, num
 from derive.algebra.inequalities import Bounds
+from derive.calculus.build_lets import flatten_operation
 from derive.calculus.reindexing import part_of_range, reverse_reduction
 
 t, s = Index("t", "t"), Index("s", "t")
@@ -39,15 +40,23 @@ def test_without_an_extent_of_that_size_or_a_bracket_of_the_index_alone_there_is
     assert part_of_range(BOUNDS, (x(t),), t) is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "op f(a[i,d], b[j,d]) -> y\ny[m] = concat[m](logsumexp[d](a[m,d]), max[d](b[m,d]))",
-        "op f(a[m,d], w[m]) -> y\ny[m] = where(w[m] > 0, logsumexp[d](a[m,d]), 0)",
-    ],
-    ids=["piece", "whole"],
-)
-def test_a_reduction_in_a_branch(text):
+def axes(text: str) -> dict[str, list[str]]:
+    """The extents of the axes of each definition that the engine made."""
+    return {let.name: [i.extent for i in let.formals] for let in flatten_operation(parse(text))}
+
+
+CUT = "op f(a[i,d], b[j,d]) -> y\ny[m] = concat[m](logsumexp[d](a[m,d]), max[d](b[m,d]))"
+
+
+def test_each_reduction_runs_over_its_piece():
+    made = axes(CUT)
+    assert made["lse"] == ["i"] and made["top"] == ["j"]
+    assert_right(CUT)
+
+
+def test_what_the_branch_leaves_whole_is_not_cut():
+    text = "op f(a[m,d], w[m]) -> y\ny[m] = where(w[m] > 0, logsumexp[d](a[m,d]), 0)"
+    assert axes(text)["lse"] == ["m"]
     assert_right(text)
 
 

@@ -28,6 +28,12 @@ FOLDED = {
     ),
     "a test that fails": (Conditional(Binary("and", n, torch_code("3 < 3")), a, b), "b"),
     "a mask": (torch_code("m & n & m"), "m & n"),
+    "a choice in a choice": (where(m, where(m, a, literal(1)), b), "torch.where(m, a, b)"),
+    "a choice beside a choice": (where(m, a, where(m, literal(1), n)), "torch.where(m, a, n)"),
+    "a tensor that is left out": (
+        where(m, where(m, a, b), literal(0)),
+        "torch.where(m, torch.where(m, a, b), 0)",
+    ),
     "a double negation": (torch_code("~~m"), "m"),
 }
 

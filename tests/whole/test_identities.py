@@ -96,6 +96,12 @@ condition beside an equality: f(x[i]) -> y; y[i] = where(i == 0, x[i]**2, where(
     grad_x[i] = G[i]·([i = 1] + 2·[i = 0]·x[i])
 solve equality: f(x[j], z[i]) -> y; y[i,j] = [i == j]*x[j]*z[i]
     grad_x[j] = [j < size(i)]·G[j,j]·z[j]
+one position left: f(x[n,k]; size(k)=3) -> y; y[n,k] = where(k < 1, 1, where(k == 1, 2, \
+exp(x[n,2])*x[n,k]))
+    grad_x[n,k] = G[n,k]·exp(x[n,2])·δ[k,2] + G[n,2]·x[n,2]·exp(x[n,2])·δ[k,2]
+read at a delta: f(x[n,k]; size(k)=3) -> y; y[n,k] = where(k < 1, 1, where(k == 1, 2, \
+exp(x[n,2])*x[n,k]))
+    grad_x[n,k] = G[n,2]·exp(x[n,2])·δ[k,2] + G[n,2]·x[n,2]·exp(x[n,2])·δ[k,2]
 lookup: f(x[c], w[c], T[n]: int) -> y; y[n] = sum[c]([c == T[n]]*x[c])*w[T[n]]
     grad_w[c] = Σₙ G[n]·x[c]·δ[c,T[n]]
 witness: f(x[k], s[k]: int, w[n]) -> y; y[k] = w[s[k]] + sum[n | n == s[k]](exp(w[n])*x[k])

@@ -7,11 +7,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 85_700,
+    "derive": 86_000,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
-    "derive/calculus": 6_900,
+    "derive/calculus": 7_100,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
@@ -23,13 +23,13 @@ LIMITS = {
     "derive/lowering": 10_600,
     "derive/module": 5_900,
     "derive/notation": 8_200,
-    "derive/program": 7_500,
+    "derive/program": 7_600,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_300,
     "templates": 1_700,
-    "tests": 68_400,
+    "tests": 68_500,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -8,7 +8,7 @@ A bracket would be a mask on a tensor with all of the indices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.algebra.affine import Polynomial
@@ -126,7 +126,9 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
         if solved is not None:
             return solved
         found = _Equality(index, value)
-        if len(runs) == 2 and all(i in binders for i in runs):
+        if all(i in binders for i in runs) and (
+            len(runs) == 2 or _skips_positions(bounds, found, runs)
+        ):
             return found
     return None
 
@@ -141,6 +143,12 @@ def _solve_summed_index(
         return None
     rest = (Polynomial.of(index) - form).solved(summed[0])
     return None if rest is None else _Equality(summed[0], rest.expr())
+
+
+def _skips_positions(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
+    """True if the value takes some positions of the index with gaps, all of them on the axis."""
+    steps = [c.number for c in runs.values()]
+    return len(steps) == 1 and steps[0] not in (None, 1, -1) and not _uncertain_range(bounds, e)
 
 
 def _uncertain_range(bounds: Bounds, e: _Equality) -> list[Expr]:
