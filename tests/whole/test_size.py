@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_260,
     "templates": 1_700,
-    "tests": 68_410,
+    "tests": 68_430,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
