@@ -405,7 +405,7 @@ def load(op: Operation, blocks: str | None = None, save: str = "balanced") -> An
     tensor([ 3., 12.])
     """
     check_operation(op)
-    return function(op.name, source(op, blocks, save))
+    return function(op.name, source(op, blocks, save, standalone=False), runtime.runtime())
 
 
 @no_recursion_leaves

@@ -34,12 +34,10 @@ class _AvgPool1d(Function):
     def backward(ctx, G):
         kernel_size = ctx.kernel_size
         G = rt.widened(G)[0]
-        zeros_like_G = G.new_zeros(()).expand(
-            (G.shape[0], G.shape[1], 1, ctx.input_shape[2])
-        )
+        zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, ctx.input_shape[2]))
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),
-            zeros_like_G,
+            zeros,
             (1, kernel_size),
             (1, ctx.stride),
             (0, 0),

@@ -35,10 +35,10 @@ class _AvgPool2d(Function):
         kernel_size = ctx.kernel_size
         stride = ctx.stride
         G = rt.widened(G)[0]
-        zeros_like_G = G.new_zeros(()).expand(ctx.input_shape)
+        zeros = G.new_zeros(()).expand(ctx.input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
-            zeros_like_G,
+            zeros,
             (kernel_size, kernel_size),
             (stride, stride),
             (0, 0),

@@ -42,13 +42,11 @@ def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing)
             if weight is None
             else weight.index_select(0, masked_target.flatten()).reshape(target.shape)
         )
+        F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
         weight_F = (
-            (1 - label_smoothing)
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            (1 - label_smoothing) * F_at_masked_target
             if weight is None
-            else (1 - label_smoothing)
-            * weight_at_masked_target
-            * rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            else (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
         )
         label_smoothing_F_weight = (
             label_smoothing / (input.shape[1] or math.nan) * F_weight

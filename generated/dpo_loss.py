@@ -110,18 +110,12 @@ class _DpoLoss(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_rejected = reuse.mul(grad_margin, -beta)
         if ctx.needs_input_grad[2]:
-            grad_reference_chosen = grad_rejected
             grad_reference_chosen = (
-                grad_reference_chosen.clone()
-                if ctx.needs_input_grad[1]
-                else grad_reference_chosen
+                grad_rejected.clone() if ctx.needs_input_grad[1] else grad_rejected
             )
         if ctx.needs_input_grad[3]:
-            grad_reference_rejected = grad_chosen
             grad_reference_rejected = (
-                grad_reference_rejected.clone()
-                if ctx.needs_input_grad[0]
-                else grad_reference_rejected
+                grad_chosen.clone() if ctx.needs_input_grad[0] else grad_chosen
             )
         return (
             grad_chosen,
@@ -181,18 +175,7 @@ def dpo_loss(
     if torch.compiler.is_compiling():
         given = rt.distinct(chosen, rejected, reference_chosen, reference_rejected)
         chosen, rejected, reference_chosen, reference_rejected = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _dpo_loss_forward(
-            chosen,
-            rejected,
-            reference_chosen,
-            reference_rejected,
-            beta,
-            label_smoothing,
-            reduction,
-        )
-    return rt.apply(
-        _DpoLoss,
+    arguments = (
         chosen,
         rejected,
         reference_chosen,
@@ -201,3 +184,6 @@ def dpo_loss(
         label_smoothing,
         reduction,
     )
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _dpo_loss_forward(*arguments)
+    return rt.apply(_DpoLoss, *arguments)

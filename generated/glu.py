@@ -27,10 +27,8 @@ def _glu_forward(input, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    input_size_per_two = input_shape[len(p_shape)] // 2
-    input = input.reshape(
-        (math.prod(p_shape), 2, input_size_per_two, math.prod(q_shape))
-    )
+    half_input_size = input_shape[len(p_shape)] // 2
+    input = input.reshape((math.prod(p_shape), 2, half_input_size, math.prod(q_shape)))
     halves = input  # halves[*p,t,k,*q]
     output = (
         torch.nn.functional.glu(halves, 1)
@@ -47,10 +45,8 @@ def _glu_composed(input, dim):
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
     input_shape = input.shape
-    input_size_per_two = input_shape[len(p_shape)] // 2
-    input = input.reshape(
-        (math.prod(p_shape), 2, input_size_per_two, math.prod(q_shape))
-    )
+    half_input_size = input_shape[len(p_shape)] // 2
+    input = input.reshape((math.prod(p_shape), 2, half_input_size, math.prod(q_shape)))
     halves = input  # halves[*p,t,k,*q]
     return rt.no_view(
         (halves.select(1, 0) * halves.select(1, 1).sigmoid())

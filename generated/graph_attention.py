@@ -56,19 +56,15 @@ def _graph_attention_forward(
     masked_spread_target = torch.where(
         extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
     )
-    zeros_like_x = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
+    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
     exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-    lse = (
-        masked_spread_target + zeros_like_x.index_add(0, target, exp_a_difference).log()
-    )
+    lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
     exp_difference = (a - lse.index_select(0, target)).exp().unsqueeze(2)
     projected_exp_difference = reuse.mul(projected_at_source, exp_difference)
-    zeros_like_x_with_att_source = x.new_zeros(
+    zeros_with_x = x.new_zeros(
         (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
     )
-    output = reuse.index_add(
-        zeros_like_x_with_att_source, 0, target, projected_exp_difference
-    )
+    output = reuse.index_add(zeros_with_x, 0, target, projected_exp_difference)
     output = rt.no_view(output.flatten(1, 2).to(dtype))
     return output, projected, scores
 
@@ -143,11 +139,8 @@ class _GraphAttention(Function):
             extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
         )
         exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-        zeros_like_x = G.new_zeros((x.shape[0], att_source.shape[0]))
-        lse = (
-            masked_spread_target
-            + zeros_like_x.index_add(0, target, exp_a_difference).log()
-        )
+        zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
+        lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
         G_at_target = rt.unflatten(
             G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
@@ -171,7 +164,7 @@ class _GraphAttention(Function):
             ).sum(2)
             grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                zeros_like_x_with_G = G.new_zeros(
+                zeros_with_G = G.new_zeros(
                     (x.shape[0], att_source.shape[0], att_source.shape[1])
                 )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -189,7 +182,7 @@ class _GraphAttention(Function):
                 )
             else:
                 exp_difference_G_at_target = exp_difference.unsqueeze(2) * G_at_target
-                grad_projected = zeros_like_x_with_G.index_add(
+                grad_projected = zeros_with_G.index_add(
                     0,
                     source,
                     att_source * grad_scores.unsqueeze(2) + exp_difference_G_at_target,
@@ -268,13 +261,7 @@ def graph_attention(
     if torch.compiler.is_compiling():
         given = rt.distinct(x, weight, att_source, att_target, source, target)
         x, weight, att_source, att_target, source, target = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _graph_attention_forward(
-            x, weight, att_source, att_target, source, target, negative_slope
-        )
-        return result[0]
-    result = rt.apply(
-        _GraphAttention,
+    arguments = (
         x,
         weight,
         att_source,
@@ -283,4 +270,6 @@ def graph_attention(
         target,
         negative_slope,
     )
-    return result[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _graph_attention_forward(*arguments)[0]
+    return rt.apply(_GraphAttention, *arguments)[0]

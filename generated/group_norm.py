@@ -162,14 +162,8 @@ def group_norm(
         or input.dim() < 2
         or num_groups < 1
         or input.shape[1] % num_groups != 0
-        or (
-            weight is not None
-            and weight.shape != (num_groups * (input.shape[1] // num_groups),)
-        )
-        or (
-            bias is not None
-            and bias.shape != (num_groups * (input.shape[1] // num_groups),)
-        )
+        or (weight is not None and weight.shape != (input.shape[1],))
+        or (bias is not None and bias.shape != (input.shape[1],))
     ):
         signature = (
             "input[n,(g c),*q], weight[d]=None, bias[d]=None; num_groups=size(g); "

@@ -120,7 +120,7 @@ def grouped_conv1d(
         or stride < 1
         or weight.shape[0] % groups != 0
         or input.shape[1] != groups * weight.shape[1]
-        or (bias is not None and bias.shape != (groups * (weight.shape[0] // groups),))
+        or (bias is not None and bias.shape != (weight.shape[0],))
         or padding < 0
         or dilation < 1
     ):

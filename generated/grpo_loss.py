@@ -194,12 +194,7 @@ def grpo_loss(
     if torch.compiler.is_compiling():
         given = rt.distinct(logprob, old_logprob, reference_logprob, reward, mask)
         logprob, old_logprob, reference_logprob, reward, mask = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _grpo_loss_forward(
-            logprob, old_logprob, reference_logprob, reward, mask, clip, beta, eps
-        )
-    return rt.apply(
-        _GrpoLoss,
+    arguments = (
         logprob,
         old_logprob,
         reference_logprob,
@@ -209,3 +204,6 @@ def grpo_loss(
         beta,
         eps,
     )
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _grpo_loss_forward(*arguments)
+    return rt.apply(_GrpoLoss, *arguments)

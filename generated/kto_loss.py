@@ -147,11 +147,8 @@ class _KtoLoss(Function):
         if ctx.needs_input_grad[1]:
             grad_reference = reuse.mul(grad_reward, -beta)
         if ctx.needs_input_grad[3]:
-            grad_unrelated_reference = grad_unrelated
             grad_unrelated_reference = (
-                grad_unrelated_reference.clone()
-                if ctx.needs_input_grad[2]
-                else grad_unrelated_reference
+                grad_unrelated.clone() if ctx.needs_input_grad[2] else grad_unrelated
             )
         return (
             grad_policy,
@@ -226,21 +223,7 @@ def kto_loss(
             policy, reference, unrelated, unrelated_reference, desirable
         )
         policy, reference, unrelated, unrelated_reference, desirable = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _kto_loss_forward(
-            policy,
-            reference,
-            unrelated,
-            unrelated_reference,
-            desirable,
-            beta,
-            desirable_weight,
-            undesirable_weight,
-            reduction,
-        )
-        return result[0]
-    result = rt.apply(
-        _KtoLoss,
+    arguments = (
         policy,
         reference,
         unrelated,
@@ -251,4 +234,6 @@ def kto_loss(
         undesirable_weight,
         reduction,
     )
-    return result[0]
+    if not torch.is_grad_enabled() or rt.forward_mode():
+        return _kto_loss_forward(*arguments)[0]
+    return rt.apply(_KtoLoss, *arguments)[0]

@@ -49,12 +49,13 @@ def _linear_cross_entropy_forward(
         F = reuse.log_softmax(wide_X, 1)  # F[n,c]
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
+        F_at_masked_target = F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         weight_F = (
-            (label_smoothing - 1) * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+            (label_smoothing - 1) * F_at_masked_target
             if weight is None
             else (label_smoothing - 1)
             * weight.index_select(0, masked_target)
-            * F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+            * F_at_masked_target
         )
         label_smoothing_F_weight = (
             label_smoothing
@@ -159,10 +160,11 @@ class _LinearCrossEntropy(Function):
                     spread_target_differs,
                 )
             else:
+                label_smoothing_full_weight = label_smoothing * full_weight.mean()
                 full_weight_difference = (
-                    label_smoothing * full_weight.mean() - label_smoothing_minus_one
+                    label_smoothing_full_weight - label_smoothing_minus_one
                     if weight is None
-                    else label_smoothing * full_weight.mean()
+                    else label_smoothing_full_weight
                     - label_smoothing_minus_one * weight_at_masked_target
                 )
                 label_smoothing_weight = (
@@ -303,27 +305,19 @@ def linear_cross_entropy(
         given = rt.distinct(input, linear_weight, target, linear_bias, weight)
         input, linear_weight, target, linear_bias, weight = given
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
+    arguments = (
+        input,
+        linear_weight,
+        target,
+        linear_bias,
+        weight,
+        ignore_index,
+        label_smoothing,
+    )
     if not torch.is_grad_enabled() or rt.forward_mode():
-        loss = _linear_cross_entropy_forward(
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )[0]
+        loss = _linear_cross_entropy_forward(*arguments)[0]
     else:
-        loss = rt.apply(
-            _LinearCrossEntropy,
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            ignore_index,
-            label_smoothing,
-        )[0]
+        loss = rt.apply(_LinearCrossEntropy, *arguments)[0]
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
     return _linear_cross_entropy_reduced(

@@ -23,24 +23,15 @@ def _local_response_norm_forward(input, window, alpha, beta, k):
     reuse = rt.reuse(input)
     dtype = rt.autocast_float32(input)
     input = rt.widened(input)[0]
-    window_per_two = (window - 1) // 2
-    window_per_two2 = window // 2
-    input_squared = input.square()
-    zeros_like_input = input_squared.new_zeros(
-        (input.shape[0], window_per_two2, *input.shape[2:])
-    )
-    zeros_like_input2 = input_squared.new_zeros(
-        (input.shape[0], window_per_two + 1, *input.shape[2:])
-    )
-    joined_input_squared = torch.cat(
-        (zeros_like_input, input_squared, zeros_like_input2), 1
-    )
-    windows_of_input_squared = joined_input_squared.unfold(
-        1, window_per_two2 + window_per_two + 1, 1
+    half_window = (window - 1) // 2
+    half_window2 = window // 2
+    input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
+    part_of_input_squared = rt.window(input.square(), 1, -half_window2, input_size_sum)
+    windows_of_input = part_of_input_squared.unfold(
+        1, half_window2 + half_window + 1, 1
     )
     divisor = reuse.add(
-        alpha / window * windows_of_input_squared.sum(-1).narrow(1, 0, input.shape[1]),
-        k,
+        alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]), k
     )
     return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
@@ -62,25 +53,18 @@ class _LocalResponseNorm(Function):
         beta = ctx.beta
         input, G = rt.widened(input, G)
         reuse = rt.reuse(G)
-        window_per_two = (window - 1) // 2
-        window_per_two2 = window // 2
-        input_squared = input.square()
-        zeros_like_input = input_squared.new_zeros(
-            (input.shape[0], window_per_two2, *input.shape[2:])
+        half_window = (window - 1) // 2
+        half_window2 = window // 2
+        input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
+        part_of_input_squared = rt.window(
+            input.square(), 1, -half_window2, input_size_sum
         )
-        zeros_like_input2 = input_squared.new_zeros(
-            (input.shape[0], window_per_two + 1, *input.shape[2:])
+        windows_of_input = part_of_input_squared.unfold(
+            1, half_window2 + half_window + 1, 1
         )
-        joined_input_squared = torch.cat(
-            (zeros_like_input, input_squared, zeros_like_input2), 1
-        )
-        window_sum_plus_one = window_per_two2 + window_per_two + 1
-        windows_of_input_squared = joined_input_squared.unfold(
-            1, window_sum_plus_one, 1
-        )
-        sum_of_input_squared = windows_of_input_squared.sum(-1)
         divisor = reuse.add(
-            alpha / window * sum_of_input_squared.narrow(1, 0, input.shape[1]), ctx.k
+            alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
+            ctx.k,
         )
         minus_beta = -beta
         grad_divisor = (
@@ -88,24 +72,15 @@ class _LocalResponseNorm(Function):
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
-        zeros_like_input3 = grad_divisor.new_zeros(
-            (input.shape[0], window_per_two, *input.shape[2:])
-        )
-        zeros_like_input_with_window = grad_divisor.new_zeros(
-            (input.shape[0], window_per_two2 + 1, *input.shape[2:])
-        )
-        sum_of_grad_divisor = (
-            torch.cat(
-                (zeros_like_input3, grad_divisor, zeros_like_input_with_window), 1
-            )
-            .unfold(1, window_per_two + window_per_two2 + 1, 1)
-            .sum(-1)
-        )
-        part_of_grad_divisor = sum_of_grad_divisor.narrow(1, 0, input.shape[1])
+        input_size_sum2 = input.shape[1] + half_window + (half_window2 + 1)
+        part_of_grad_divisor = rt.window(
+            grad_divisor, 1, -half_window, input_size_sum2
+        ).unfold(1, half_window + half_window2 + 1, 1)
+        sum_of_grad_divisor = part_of_grad_divisor.sum(-1).narrow(1, 0, input.shape[1])
         grad_input = reuse.addcmul(
             reuse.mul(reuse.pow(divisor, minus_beta), G),
             2 * alpha / window * input,
-            part_of_grad_divisor,
+            sum_of_grad_divisor,
         )
         return grad_input, None, None, None, None
 
@@ -116,66 +91,39 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
         input, window, alpha, beta, k = inputs
         d_input = tangents[0]
         input, d_input = rt.widened(input, d_input)
-        q_axes = tuple(range(2 - input.dim(), 0))
-        window_per_two = (window - 1) // 2
-        window_per_two2 = window // 2
-        window_sum_plus_one = window_per_two2 + window_per_two + 1
-        window_per_two_plus_one = window_per_two + 1
-        input_squared = input.square()
-        zeros_like_d_input = input_squared.new_zeros(
-            (d_input.shape[0], window_per_two2, *d_input.shape[2:])
-        )
-        zeros_like_d_input2 = input_squared.new_zeros(
-            (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
-        )
-        divisor = k + alpha / window * torch.cat(
-            (zeros_like_d_input, input_squared, zeros_like_d_input2), 1
-        ).unfold(1, window_sum_plus_one, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-        positions_of_d_input = rt.positions(d_input.shape[1], d_input)
-        to_d_input = positions_of_d_input.to(torch.float64)
-        spread_d_input = positions_of_d_input.unsqueeze(1)
-        half_window = 0.5 * window
-        any_to_d_input = (
-            (to_d_input - half_window <= spread_d_input)
-            & (spread_d_input <= to_d_input + half_window - 0.5)
-        ).any(0)
-        d_input_input = d_input * input
+        half_window = (window - 1) // 2
+        half_window2 = window // 2
+        d_input_size_sum = d_input.shape[1] + half_window2 + (half_window + 1)
+        half_window2_sum = half_window2 + half_window + 1
+        minus_half_window2 = -half_window2
+        divisor = k + alpha / window * rt.window(
+            input.square(), 1, minus_half_window2, d_input_size_sum
+        ).unfold(1, half_window2_sum, 1).sum(-1).narrow(1, 0, d_input.shape[1])
         minus_beta = -beta
-        safe_divisor_to_beta = torch.where(
-            rt.unsqueeze(any_to_d_input, q_axes), divisor, 1
-        ) ** -(1 + beta)
-        zeros_like_d_input3 = d_input.new_zeros(()).expand(d_input.shape)
-        zeros_like_d_input_with_window = d_input_input.new_zeros(
-            (d_input.shape[0], window_per_two2, *d_input.shape[2:])
+        part_of_d_input_input = rt.window(
+            d_input * input, 1, minus_half_window2, d_input_size_sum
         )
-        zeros_like_d_input4 = d_input_input.new_zeros(
-            (d_input.shape[0], window_per_two_plus_one, *d_input.shape[2:])
-        )
-        joined_d_input_input = torch.cat(
-            (zeros_like_d_input_with_window, d_input_input, zeros_like_d_input4), 1
-        )
-        sum_of_d_input_input = (
-            joined_d_input_input.unfold(1, window_sum_plus_one, 1).sum(-1)
+        sum_of_d_input = (
+            part_of_d_input_input.unfold(1, half_window2_sum, 1).sum(-1)
             if minus_beta != 0
             else None
         )
-        part_of_d_input_input = (
-            sum_of_d_input_input.narrow(1, 0, d_input.shape[1])
-            if minus_beta != 0
-            else None
+        part_of_sum_of_d_input = (
+            sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
         )
-        input_divisor = (
+        zeros = d_input.new_zeros(()).expand(d_input.shape)
+        input_divisor_to_beta = (
             2
             * alpha
             * beta
             / window
             * input
-            * safe_divisor_to_beta
-            * part_of_d_input_input
+            * divisor ** -(1 + beta)
+            * part_of_sum_of_d_input
             if minus_beta != 0
-            else zeros_like_d_input3
+            else zeros
         )
-        return d_input * divisor**minus_beta - input_divisor
+        return d_input * divisor**minus_beta - input_divisor_to_beta
 
 
 def local_response_norm(

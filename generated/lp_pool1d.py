@@ -85,14 +85,10 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
             if norm_type != 0
             else None
         )
-        zeros_like_d_input = d_input.new_zeros(()).expand(
+        zeros = d_input.new_zeros(()).expand(
             (d_input.shape[0], d_input.shape[1], kernel_size_sum)
         )
-        return (
-            sum_of_input_to_scale * sum_of_d_input_input
-            if norm_type != 0
-            else zeros_like_d_input
-        )
+        return sum_of_input_to_scale * sum_of_d_input_input if norm_type != 0 else zeros
 
 
 def lp_pool1d(

@@ -159,8 +159,7 @@ class _LstmCell(Function):
         if needs[4]:
             grad_w_hh = low_flat_grad_a2 @ hx
         if needs[6]:
-            grad_b_hh = grad_b_ih
-            grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[5] else grad_b_hh
+            grad_b_hh = grad_b_ih.clone() if ctx.needs_input_grad[5] else grad_b_ih
         if needs_grad_b_ih:
             grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh

@@ -330,12 +330,12 @@ def multi_head_attention(
         or key.shape[2] != query.shape[2]
         or value.shape != (query.shape[0], key.shape[1], query.shape[2])
         or Wq.shape[1] != query.shape[2]
-        or Wk.shape != (num_heads * (Wq.shape[0] // num_heads), query.shape[2])
-        or Wv.shape != (num_heads * (Wq.shape[0] // num_heads), query.shape[2])
-        or Wo.shape[1] != num_heads * (Wq.shape[0] // num_heads)
-        or (bq is not None and bq.shape != (num_heads * (Wq.shape[0] // num_heads),))
-        or (bk is not None and bk.shape != (num_heads * (Wq.shape[0] // num_heads),))
-        or (bv is not None and bv.shape != (num_heads * (Wq.shape[0] // num_heads),))
+        or Wk.shape != (Wq.shape[0], query.shape[2])
+        or Wv.shape != (Wq.shape[0], query.shape[2])
+        or Wo.shape[1] != Wq.shape[0]
+        or (bq is not None and bq.shape != (Wq.shape[0],))
+        or (bk is not None and bk.shape != (Wq.shape[0],))
+        or (bv is not None and bv.shape != (Wq.shape[0],))
         or (bo is not None and bo.shape != Wo.shape[:1])
     ):
         signature = (
@@ -362,17 +362,7 @@ def multi_head_attention(
     if torch.compiler.is_compiling():
         given = rt.distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    if rt.forward_mode():
-        return _multi_head_attention_composed(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
-    if not torch.is_grad_enabled():
-        result = _multi_head_attention_forward(
-            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-        )
-        return result[0]
-    result = rt.apply(
-        _MultiHeadAttention,
+    arguments = (
         query,
         key,
         value,
@@ -386,4 +376,8 @@ def multi_head_attention(
         bo,
         num_heads,
     )
-    return result[0]
+    if rt.forward_mode():
+        return _multi_head_attention_composed(*arguments)
+    if not torch.is_grad_enabled():
+        return _multi_head_attention_forward(*arguments)[0]
+    return rt.apply(_MultiHeadAttention, *arguments)[0]

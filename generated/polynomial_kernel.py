@@ -103,13 +103,13 @@ class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
         d_x1_x2_plus_x1_d_x2 = (
             (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
         )
-        zeros_like_d_x1 = d_x1.new_zeros((), dtype=wide).expand(
+        zeros = d_x1.new_zeros((), dtype=wide).expand(
             (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
         )
         d_K = (
             gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
             if degree != 0
-            else zeros_like_d_x1
+            else zeros
         )
         return d_K, None
 

@@ -170,14 +170,10 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
             if -alpha != 0
             else None
         )
-        zeros_like_d_x1 = d_x1.new_zeros(()).expand(
+        zeros = d_x1.new_zeros(()).expand(
             (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
         )
-        d_K = (
-            2 * gamma * D_to_alpha * d_x1_sum_difference
-            if -alpha != 0
-            else zeros_like_d_x1
-        )
+        d_K = 2 * gamma * D_to_alpha * d_x1_sum_difference if -alpha != 0 else zeros
         return d_K, None, None
 
 

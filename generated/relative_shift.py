@@ -52,11 +52,11 @@ class _RelativeShift(Function):
         length = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(ctx.p_shape), input_shape[-2], length))
         positions_of_G = rt.positions(G.shape[1], G)
-        zeros_like_input = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
+        zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
         spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
         offsets_difference = spread_positions_of_G - positions_of_G + G.shape[1] - 1
         grad_input = reuse.index_put(
-            zeros_like_input,
+            zeros,
             (offsets_difference.mT, positions_of_G.unsqueeze(1)),
             G.permute(1, 2, 0),
             accumulate=True,

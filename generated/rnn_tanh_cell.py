@@ -85,8 +85,7 @@ class _RnnTanhCell(Function):
         if ctx.needs_input_grad[3]:
             grad_w_hh = low_G_h2 @ hx
         if ctx.needs_input_grad[5]:
-            grad_b_hh = grad_b_ih
-            grad_b_hh = grad_b_hh.clone() if ctx.needs_input_grad[4] else grad_b_hh
+            grad_b_hh = grad_b_ih.clone() if ctx.needs_input_grad[4] else grad_b_ih
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
             grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh

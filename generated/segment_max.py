@@ -27,12 +27,10 @@ def _segment_max_forward(data, segment_ids, num_segments):
     spread_segment_ids = rt.unsqueeze(segment_ids_or_num_segments, q_axes).expand(
         data.shape
     )
-    filled_like_num_segments = data.new_full(
-        (num_segments + 1, *data.shape[1:]), -math.inf
+    filled = data.new_full((num_segments + 1, *data.shape[1:]), -math.inf)
+    output = reuse.scatter_reduce(filled, 0, spread_segment_ids, data, "amax").narrow(
+        0, 0, num_segments
     )
-    output = reuse.scatter_reduce(
-        filled_like_num_segments, 0, spread_segment_ids, data, "amax"
-    ).narrow(0, 0, num_segments)
     return rt.no_view(output.to(dtype))
 
 

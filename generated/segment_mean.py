@@ -26,10 +26,9 @@ def _segment_mean_forward(data, segment_ids, num_segments):
         segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
     )
     spread_segment_ids = rt.unsqueeze(segment_ids_by_segment_ids.to(data.dtype), q_axes)
-    zeros_like_num_segments = data.new_zeros((num_segments, *data.shape[1:]))
+    zeros = data.new_zeros((num_segments, *data.shape[1:]))
     output = reuse.div(
-        rt.index_add_inside(zeros_like_num_segments, 0, segment_ids, data),
-        spread_segment_ids,
+        rt.index_add_inside(zeros, 0, segment_ids, data), spread_segment_ids
     )
     return rt.no_view(output.to(dtype))
 

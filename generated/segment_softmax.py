@@ -27,19 +27,17 @@ def _segment_softmax_forward(data, segment_ids, num_segments):
     dtype = rt.autocast_float32(data)
     data = rt.widened(data)[0]
     q_axes = tuple(range(1 - data.dim(), 0))
-    filled_like_num_segments = data.new_full((num_segments, *data.shape[1:]), -math.inf)
+    filled = data.new_full((num_segments, *data.shape[1:]), -math.inf)
     spread_segment_ids = rt.unsqueeze(segment_ids, q_axes).expand(data.shape)
     extreme_data_by_segment_ids = reuse.scatter_reduce(
-        filled_like_num_segments, 0, spread_segment_ids, data, "amax"
+        filled, 0, spread_segment_ids, data, "amax"
     )
     masked_data = torch.where(
         extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
     )
     exp_data_difference = reuse.exp(data - masked_data.index_select(0, segment_ids))
-    zeros_like_num_segments = data.new_zeros((num_segments, *data.shape[1:]))
-    data_by_segment_ids = reuse.index_add(
-        zeros_like_num_segments, 0, segment_ids, exp_data_difference
-    )
+    zeros = data.new_zeros((num_segments, *data.shape[1:]))
+    data_by_segment_ids = reuse.index_add(zeros, 0, segment_ids, exp_data_difference)
     lse = reuse.add(masked_data, reuse.log(data_by_segment_ids))
     return reuse.exp(data - lse.index_select(0, segment_ids)).to(dtype)
 
@@ -58,10 +56,8 @@ class _SegmentSoftmax(Function):
         segment_ids, output = ctx.saved_tensors
         output, G = rt.widened(output, G)
         reuse = rt.reuse(G)
-        zeros_like_num_segments = G.new_zeros((ctx.num_segments, *output.shape[1:]))
-        grad_lse = reuse.neg(
-            reuse.index_add(zeros_like_num_segments, 0, segment_ids, G * output)
-        )
+        zeros = G.new_zeros((ctx.num_segments, *output.shape[1:]))
+        grad_lse = reuse.neg(reuse.index_add(zeros, 0, segment_ids, G * output))
         grad_data = reuse.mul(
             reuse.add(grad_lse.index_select(0, segment_ids), G), output
         )

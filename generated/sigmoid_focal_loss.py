@@ -95,7 +95,7 @@ class _SigmoidFocalLoss(Function):
         wrong = reuse.addcmul(
             target * one_minus_probability, probability, one_minus_target
         )
-        zeros_like_G = G.new_zeros(()).expand(input.shape)
+        zeros = G.new_zeros(()).expand(input.shape)
         wrong_to_gamma = wrong ** (gamma - 1)
         gamma_nonzero = gamma != 0
         wrong_to_gamma2 = reuse.pow(wrong, gamma)
@@ -109,7 +109,7 @@ class _SigmoidFocalLoss(Function):
                     one_minus_target - target,
                 )
                 if gamma_nonzero
-                else zeros_like_G
+                else zeros
             )
             target_probability = reuse.mul(
                 reuse.add(reuse.mul(one_minus_target, wrong_to_gamma2), entropy_target),
@@ -128,7 +128,7 @@ class _SigmoidFocalLoss(Function):
                     1 - reuse.mul(probability, 2),
                 )
                 if gamma_nonzero
-                else zeros_like_G
+                else zeros
             )
             alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
             entropy_alpha_wrong_sum = reuse.mul(

@@ -42,7 +42,7 @@ def seeded() -> None:
 
 def pytest_configure() -> None:
     """Little that is made is in a cycle: to look for it often takes an eighth of the run."""
-    gc.set_threshold(500_000, 20, 20)
+    gc.set_threshold(2_000_000, 20, 20)
 
 
 def pytest_collection_finish() -> None:

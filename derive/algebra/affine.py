@@ -247,17 +247,13 @@ def _of_position(e: ex.Expr) -> Polynomial | None:
     return None
 
 
-_TURNED = {">": "<", ">=": "<="}
-_DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
 def room(c: ex.Expr) -> ex.Expr | None:
     """An integer that is at least 0 exactly where a comparison of integers holds."""
     match c:
         case ex.Not(ex.Rel("<" | "<=" | ">" | ">=" as op, left, right)):
-            return room(ex.Rel(_DENIED[op], left, right))
+            return room(ex.Rel(ex.DENIED[op], left, right))
         case ex.Rel(">" | ">=" as op, left, right):
-            return room(ex.Rel(_TURNED[op], right, left))
+            return room(ex.Rel(ex.MIRRORED[op], right, left))
         case ex.Rel("<" | "<=" as op, left, right):
             return right - left - int(op == "<")
     return None

@@ -316,6 +316,12 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 """The comparison of each op of a `Rel`, on numbers or elementwise on tensors."""
 
+MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+"""The op with its sides exchanged."""
+
+DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+"""The op that holds where this one does not, for numbers other than nan."""
+
 
 @node
 class And(Expr):

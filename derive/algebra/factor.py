@@ -246,7 +246,6 @@ class _Shared:
         return a, shared, chosen
 
     def remove(self, products: Sequence[_Product]) -> None:
-        """Remove these products."""
         gone = {id(p) for p in products}
         changed: dict[tuple[Expr, bool], None] = {}
         for n in [n for n, p in self._products.items() if id(p) in gone]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import lcm
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
@@ -93,10 +94,15 @@ class Bounds:
 
         None if it is no such sum.
         """
+        found = self._rational_form(e)
+        return found if found is not None and found.is_whole else None
+
+    def _rational_form(self, e: ex.Expr) -> Polynomial | None:
+        """e as a sum of such products with rational factors; None if it is no such sum."""
         if e in self._forms:
             return self._forms[e]
         found = polynomial(e, self._atom, _MOST_TERMS)
-        if found is not None and (len(found.terms) > _MOST_TERMS or not found.is_whole):
+        if found is not None and len(found.terms) > _MOST_TERMS:
             found = None
         if not self._open:
             self._forms[e] = found
@@ -121,9 +127,13 @@ class Bounds:
         """
         match condition:
             case ex.Rel(op, left, right):
-                a = self.form(self._with_indices(left))
-                b = None if a is None else self.form(self._with_indices(right))
-                return None if a is None or b is None else self._relation(op, a, b)
+                a = self._rational_form(self._with_indices(left))
+                b = None if a is None else self._rational_form(self._with_indices(right))
+                if a is None or b is None:
+                    return None
+                # Of integers: a/2 < b/3 as 3*a < 2*b.
+                common = lcm(*(c.denominator for f in (a, b) for c in f.terms.values()))
+                return self._relation(op, a * Polynomial.of(common), b * Polynomial.of(common))
             case ex.Not(arg):
                 inner = self.holds(arg)
                 return None if inner is None else not inner
@@ -149,7 +159,7 @@ class Bounds:
 
     def _relation(self, op: str, a: Polynomial, b: Polynomial) -> bool | None:
         if op in (">", ">="):
-            return self._relation({">": "<", ">=": "<="}[op], b, a)
+            return self._relation(ex.MIRRORED[op], b, a)
         if op in ("==", "!="):
             if a == b:
                 return op == "=="

@@ -36,12 +36,12 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
     if isinstance(pattern, Term) and isinstance(target, Term):
         yield from _match_term(pattern, target, free, found)
         return
-    pairs = _parts_in_pairs(pattern, target)
+    pairs = parts_in_pairs(pattern, target)
     if pairs is not None:
         yield from _match_pairs(pairs, free, found)
 
 
-def _parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
+def parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
     """The corresponding children of two nodes of one class; None if other content differs."""
     pairs: list[tuple[Expr, Expr]] = []
     for name in pattern.__match_args__:

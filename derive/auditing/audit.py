@@ -106,6 +106,7 @@ def audit_all(
         frozenset(n for n, name in enumerate(names) if name in set(constants)),
         explain,
     )
+    _prepare_gradients()
     if _wrong:
         _prepare_explanations()
     try:
@@ -122,6 +123,13 @@ def audit_all(
 
 _wrong: list[str] = []
 """The Functions that this process found wrong: where one is, more are likely to be."""
+
+
+@cache
+def _prepare_gradients() -> None:
+    """Import what torch imports at the first gradient, so that forked processes inherit it."""
+    with suppress(Exception):
+        import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
 
 @cache

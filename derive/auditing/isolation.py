@@ -125,7 +125,7 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
 
     def send(kind: str, value: Any) -> None:
         data = pickle.dumps((kind, value))
-        os.write(write, len(data).to_bytes(8, "big"))
+        data = len(data).to_bytes(8, "big") + data
         while data:
             data = data[os.write(write, data) :]
 

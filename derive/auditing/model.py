@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, walk
 from derive.algebra.interpret import Array, Machine
-from derive.algebra.substitution import replace, substitute
+from derive.algebra.substitution import replace
 from derive.api import derivation
 from derive.auditing.forward import Subject, unjudged
 from derive.auditing.points import is_float, is_tensor
@@ -19,7 +19,7 @@ from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation
 from derive.notation.specification import parse
-from derive.reports.formula import Formula
+from derive.reports.formula import Formula, inlined
 from derive.reports.result import Derivation
 from derive.show.formula import equation, sides
 from derive.tracing.read import read_torch
@@ -123,39 +123,23 @@ class Model:
 
     def opened(self, e: Expr) -> Expr:
         """Inline named adjoints in e, recursively."""
-        return self._opened(e, {f.name: f for f in self.derived.adjoints})
+        return inlined(e, {f.name: f for f in self.derived.adjoints})
 
     def written_out(self, e: Expr) -> Expr:
         """Inline the equations and definitions in e, one level."""
         d = self.derived
         every = (*d.equations, *d.definitions)
-        return self._opened(e, {f.name: f for f in every}, deep=False)
+        return inlined(e, {f.name: f for f in every}, deep=False)
 
     def outputs_opened(self, e: Expr) -> Expr:
         """Inline the outputs that e reads."""
         outputs = self.operation.outputs
         known = {f.name: f for f in self.derived.equations if f.name in outputs}
-        return self._opened(e, known, deep=False)
+        return inlined(e, known, deep=False)
 
     def with_definition(self, e: Expr, definition: Formula) -> Expr:
         """Inline another definition of one name in e."""
-        return self._opened(e, {definition.name: definition}, deep=False)
-
-    def _opened(self, e: Expr, known: Mapping[str, Formula], deep: bool = True) -> Expr:
-        def opened(part: Expr) -> Expr | None:
-            found = known.get(part.tensor) if isinstance(part, Access) else None
-            if found is None or not all(isinstance(a, Index) for a in found.axes):
-                return None
-            assert isinstance(part, Access)
-            mapping = {
-                a: p
-                for a, p in zip(found.axes, part.positions, strict=True)
-                if isinstance(a, Index)
-            }
-            inside = substitute(found.body, mapping)
-            return self._opened(inside, known) if deep else inside
-
-        return replace(e, opened)
+        return inlined(e, {definition.name: definition}, deep=False)
 
 
 def without_ones(array: Array, axes: Sequence[Expr]) -> Array:

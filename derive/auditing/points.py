@@ -171,16 +171,11 @@ def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
 def layouts(point: Point, names: Sequence[str]) -> Iterator[Point]:
     """Yield the same values with other strides of the float tensors."""
     for way, change in (
-        ("transposed in memory", _transposed_memory),
+        ("transposed in memory", turned),
         ("every other element", _every_other_element),
     ):
         args = tuple(change(a) if is_float(a) else a for a in point.args)
         yield Point(args, f"where inputs are not contiguous ({way})")
-
-
-def _transposed_memory(tensor: Any) -> Any:
-    axes = tuple(reversed(range(tensor.ndim)))
-    return tensor.permute(axes).contiguous().permute(axes)
 
 
 def _every_other_element(tensor: Any) -> Any:
@@ -258,12 +253,12 @@ def special(point: Point, names: Sequence[str], may: Callable[[int], bool]) -> I
         yield Point(args, condition)
 
 
-def expanded(cotangent: Any) -> Any:
+def expanded(tensor: Any) -> Any:
     """Expand the first element to the whole shape, with stride 0."""
-    return cotangent.reshape(-1)[:1].clone().reshape([1] * cotangent.ndim).expand(cotangent.shape)
+    return tensor.reshape(-1)[:1].clone().reshape([1] * tensor.ndim).expand(tensor.shape)
 
 
-def turned(cotangent: Any) -> Any:
+def turned(tensor: Any) -> Any:
     """Return the same tensor with its axes reversed in memory."""
-    axes = tuple(reversed(range(cotangent.ndim)))
-    return cotangent.permute(axes).contiguous().permute(axes)
+    axes = tuple(reversed(range(tensor.ndim)))
+    return tensor.permute(axes).contiguous().permute(axes)

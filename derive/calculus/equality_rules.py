@@ -256,7 +256,6 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
 
 
 def _bracket_conditions(t: Term) -> Iterator[tuple[ex.Iverson, ex.Expr]]:
-    """Each bracket of a term with each condition in it."""
     for f in t.factors:
         for c in conditions_of(f.condition) if isinstance(f, ex.Iverson) else ():
             assert isinstance(f, ex.Iverson)

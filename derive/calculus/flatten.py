@@ -116,7 +116,7 @@ def _flat_relation(lets: Lets, e: ex.Rel) -> ex.Expr:
     if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _both_orders(left, right)):
         return ex.And(())
     if op in (">", ">="):
-        left, right, op = right, left, {">": "<", ">=": "<="}[op]
+        left, right, op = right, left, ex.MIRRORED[op]
     if op in ("==", "!=") and ex.sort_key(right) < ex.sort_key(left):
         left, right = right, left
     return ex.Rel(op, left, right)

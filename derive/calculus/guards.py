@@ -303,8 +303,11 @@ def certain_positions(op: Operation) -> dict[str, str]:
 
 
 def least_sizes(op: Operation) -> dict[str, int]:
-    """Extent -> a proven lower bound of its size."""
-    found: dict[str, int] = {}
+    """Extent -> a proven lower bound of its size.
+
+    A size that is given as an argument is at least 1.
+    """
+    found = {p.extent: 1 for p in op.parameters if isinstance(p, SizeOf)}
     for position, extent in _unguarded_positions(op):
         if isinstance(position, Num) and position.value.denominator == 1:
             found[extent] = max(found.get(extent, 0), int(position.value) + 1)

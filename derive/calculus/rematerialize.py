@@ -9,7 +9,7 @@ more product of its factors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -31,14 +31,6 @@ from derive.calculus.ratio_rules import quotient_rules
 
 _SIDE = 32.0
 _SIGN = ex.num(-1)
-
-
-def cost(polys: Iterable[Poly]) -> float:
-    """The cost of computing these once, common subexpressions once."""
-    found: dict[ex.Expr, float] = {}
-    for p in polys:
-        found |= operation_costs(p)
-    return sum(found.values())
 
 
 def operation_costs(p: Poly) -> dict[ex.Expr, float]:

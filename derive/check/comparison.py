@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
-from derive.check.reference import selected, target, values
+from derive.check.reference import selected, values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
 from derive.memory import loaded
-from derive.notation.operation import Choice, KeepDim, Operation, options
+from derive.notation.operation import Choice, KeepDim, Operation, known_target, options
 from derive.show.tables import Table, Tabular
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def compare(
     import torch
 
     given, parameters = _bind_arguments(op, tensors, keywords)
-    output = target(op, selected(op, parameters, option), of)
+    output = known_target(op, of, selected(op, parameters, option))
     known = _differentiated(op, given, parameters, option, output, G, backwards(op))
     for name in gradients:
         if name not in known:

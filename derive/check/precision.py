@@ -301,7 +301,6 @@ def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got
 
 
 def _largest_finite(*gaps: Array) -> float:
-    """Return the largest finite value."""
     return max((float(g[np.isfinite(g)].max(initial=0.0)) for g in gaps), default=0.0)
 
 

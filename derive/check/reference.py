@@ -104,32 +104,6 @@ def selected(
     return (outputs[option],)
 
 
-def target(op: Operation, outputs: Sequence[str], of: str | None = None) -> str:
-    """Return the output to differentiate: ``of``, the only float one, or the only scalar one."""
-    equations = {e.name: e for e in op.equations}
-    floats = [name for name in outputs if equations[name].kind == "float"]
-    numbers = [name for name in floats if not equations[name].axes]
-    if of is not None:
-        if of not in floats:
-            raise DeriveError(
-                f"{op.name} has no differentiable output {of}; it has "
-                f"{', '.join(floats) or 'none'}",
-                kind="unknown-gradient",
-            )
-        return of
-    for found in (floats, numbers):
-        if len(found) == 1:
-            return found[0]
-    if not floats:
-        raise DeriveError(
-            f"{op.name} has no differentiable output, and so no gradients", kind="unknown-gradient"
-        )
-    raise DeriveError(
-        f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}",
-        kind="unknown-gradient",
-    )
-
-
 def _checked_floats(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
     """Return the float inputs; raise TypeError on a wrong kind or on mixed dtypes."""
     smooth: dict[str, Tensor] = {}

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import cache
 from math import prod
 from pathlib import Path
 from shutil import get_terminal_size
@@ -93,11 +94,17 @@ def main() -> None:
         warnings.simplefilter("always", DeriveWarning)
         warnings.showwarning = print_warning
         try:
-            app(prog_name="derive")
+            _command()(prog_name="derive")
         except VerificationError as error:
             _fail(error, 1)
         except (DeriveError, OSError) as error:
             _fail(error, 2)
+
+
+@cache
+def _command() -> Any:
+    """Return the commands as they are called: to make them of the signatures takes a while."""
+    return typer.main.get_command(app)
 
 
 def _fail(error: Exception, code: int) -> NoReturn:

@@ -20,12 +20,10 @@ _Item = TypeVar("_Item")
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines."""
     for line in lines:
         typer.echo(line)
 

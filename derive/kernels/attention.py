@@ -169,7 +169,6 @@ def _exponential(lets: Lets, f: Expr) -> list[Expr] | None:
 
 
 def _conjuncts(conditions: Sequence[Expr]) -> list[Expr]:
-    """The conjuncts of all conditions."""
     return [c for e in conditions for c in (_conjuncts(e.args) if isinstance(e, And) else [e])]
 
 

@@ -12,6 +12,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors, walk
+from derive.algebra.match import parts_in_pairs
 from derive.algebra.poly import (
     Poly,
     Term,
@@ -207,7 +208,6 @@ class Arguments:
 
 
 def _without_factor(t: Term, factor: Expr) -> Poly:
-    """The term without a factor."""
     return poly([make_term(t.coef, t.binders, [f for f in t.factors if f is not factor])])
 
 
@@ -220,20 +220,11 @@ def _difference_sides(target: Poly) -> tuple[Poly, Poly]:
 
 
 def _in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
-    """The corresponding children of two nodes of one class; None if other content differs."""
+    """The corresponding children of two nodes; the exponents of powers must be the same."""
     if isinstance(pattern, Pow) and isinstance(target, Pow):
         same = pattern.exponent is target.exponent
         return [(pattern.base, target.base)] if same else None
-    pairs: list[tuple[Expr, Expr]] = []
-    for name in pattern.__match_args__:
-        a, b = getattr(pattern, name), getattr(target, name)
-        if isinstance(a, Expr) and isinstance(b, Expr):
-            pairs.append((a, b))
-        elif isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-            pairs.extend(zip(a, b, strict=True))
-        elif a != b:
-            return None
-    return pairs
+    return parts_in_pairs(pattern, target)
 
 
 def split_numbers(t: Term) -> tuple[Poly, Term]:

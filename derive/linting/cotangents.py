@@ -45,21 +45,10 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
     **The mend.** Multiply by the cotangent. If an output has no gradient, call
     `ctx.mark_non_differentiable` in forward, or begin the name with `_`.
 
-    ```python
-    # unread.py
-    import torch
-
-
-    class SquaredError(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, target):
-            ctx.save_for_backward(x, target)
-            return ((x - target) ** 2).sum()
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            x, target = ctx.saved_tensors
-            return grad_output * 2 * (x - target), None
+    ```diff
+             x, target = ctx.saved_tensors
+    -        return 2 * (x - target), None
+    +        return grad_output * 2 * (x - target), None
     ```
     """
     function = reading.function
@@ -141,21 +130,10 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Multiply each gradient by the cotangent.
 
-    ```python
-    # penalty.py
-    import torch
-
-
-    class WithPenalty(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, loss, logits):
-            ctx.save_for_backward(logits)
-            return loss + 0.5 * (logits**2).sum()
-
-        @staticmethod
-        def backward(ctx, g):
-            (logits,) = ctx.saved_tensors
-            return g, g * logits
+    ```diff
+             (logits,) = ctx.saved_tensors
+    -        return g, 1.0 * logits
+    +        return g, g * logits
     ```
     """
     if (
@@ -223,19 +201,10 @@ def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Compute a new tensor, or clone the cotangent first.
 
-    ```python
-    # changed.py
-    import torch
-
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2
+    ```diff
+         def backward(ctx, g):
+    -        return g.mul_(2)
+    +        return g * 2
     ```
     """
     for event in _changes(reading, {"cotangent"}):
@@ -289,22 +258,11 @@ def changed_saved(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Compute a new tensor.
 
-    ```python
-    # reused.py
-    import torch
-
-
-    class Sigmoid(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = torch.sigmoid(x)
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            return g * y * (1 - y)
+    ```diff
+             (y,) = ctx.saved_tensors
+    -        slope = 1 - y
+    -        return y.mul_(slope).mul_(g)
+    +        return g * y * (1 - y)
     ```
     """
     for event in _changes(reading, {"saved", "kept"}):
@@ -346,22 +304,11 @@ def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Use `reshape`, which copies only if it must.
 
-    ```python
-    # viewed.py
-    import torch
-
-
-    class Linear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            ctx.save_for_backward(x, w)
-            return x @ w.T
-
-        @staticmethod
-        def backward(ctx, g):
-            x, w = ctx.saved_tensors
-            rows = g.reshape(-1, g.shape[-1])
-            return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
+    ```diff
+             x, w = ctx.saved_tensors
+    -        rows = g.view(-1, g.shape[-1])
+    +        rows = g.reshape(-1, g.shape[-1])
+             return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
     ```
     """
     backward = reading.function.backward

@@ -47,23 +47,22 @@ def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
     **The mend.** Mark backward `once_differentiable`, so that double backward raises an error. Or
     save inputs and outputs only, and compute the intermediate again in backward.
 
-    ```python
-    # unit.py
-    import torch
+    ```diff
+         def forward(ctx, x):
+    -        r = x.norm()
+    -        y = x / r
+    -        ctx.save_for_backward(y, r)
+    -        return y
+    +        ctx.save_for_backward(x)
+    +        return x / x.norm()
 
-
-    class Normalize(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x / x.norm()
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            r = x.norm()
-            y = x / r
-            return (g - y * (g * y).sum()) / r
+    @@
+         def backward(ctx, g):
+    -        y, r = ctx.saved_tensors
+    +        (x,) = ctx.saved_tensors
+    +        r = x.norm()
+    +        y = x / r
+             return (g - y * (g * y).sum()) / r
     ```
     """
     function = reading.function
@@ -130,23 +129,14 @@ def no_derivative(reading: FunctionReading) -> Iterator[At]:
     The rule does not apply if backward calls `torch.is_grad_enabled()`, as a backward does that
     handles double backward itself.
 
-    ```python
-    # detached.py
-    import torch
-    from torch.autograd.function import once_differentiable
+    ```diff
+     import torch
+    +from torch.autograd.function import once_differentiable
 
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        @once_differentiable
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x.detach() * g
+    @@
+         @staticmethod
+    +    @once_differentiable
+         def backward(ctx, g):
     ```
     """
     function = reading.function

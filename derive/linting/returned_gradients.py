@@ -46,22 +46,10 @@ def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Return one value for each argument, and None for an argument without a gradient.
 
-    ```python
-    # slope.py
-    import torch
-
-
-    class Leaky(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, slope):
-            ctx.save_for_backward(x)
-            ctx.slope = slope
-            return torch.where(x > 0, x, slope * x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return torch.where(x > 0, g, ctx.slope * g), None
+    ```diff
+             (x,) = ctx.saved_tensors
+    -        return torch.where(x > 0, g, ctx.slope * g)
+    +        return torch.where(x > 0, g, ctx.slope * g), None
     ```
     """
     function = reading.function
@@ -136,19 +124,12 @@ def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Take one cotangent for each output.
 
-    ```python
-    # pair.py
-    import torch
-
-
-    class Both(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x, 3 * x
-
-        @staticmethod
-        def backward(ctx, g, h):
-            return 2 * g + 3 * h
+    ```diff
+         @staticmethod
+    -    def backward(ctx, g):
+    -        return 2 * g
+    +    def backward(ctx, g, h):
+    +        return 2 * g + 3 * h
     ```
     """
     function = reading.function
@@ -209,24 +190,10 @@ def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Set each gradient to None first.
 
-    ```python
-    # unbound.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            grad_x = None
-            if ctx.needs_input_grad[0]:
-                grad_x = g * y
-            return grad_x, g * x
+    ```diff
+             x, y = ctx.saved_tensors
+    +        grad_x = None
+             if ctx.needs_input_grad[0]:
     ```
     """
     if len(reading.differentiable) < 2:
@@ -283,26 +250,10 @@ def other_needs(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Check the argument's own number.
 
-    ```python
-    # other.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            grad_x = grad_y = None
-            if ctx.needs_input_grad[0]:
-                grad_x = g * y
-            if ctx.needs_input_grad[1]:
-                grad_y = g * x
-            return grad_x, grad_y
+    ```diff
+                 grad_x = g * y
+    +        if ctx.needs_input_grad[1]:
+                 grad_y = g * x
     ```
     """
     backward = reading.function.backward
@@ -432,23 +383,13 @@ def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Use `ctx.needs_input_grad`, which has one flag for each argument of forward.
 
-    ```python
-    # copied.py
-    import torch
-
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x = x.contiguous()
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x * g if ctx.needs_input_grad[0] else None
+    ```diff
+         @staticmethod
+    +    @torch.autograd.function.once_differentiable
+         def backward(ctx, g):
+             (x,) = ctx.saved_tensors
+    -        return 2 * x * g if x.requires_grad else None
+    +        return 2 * x * g if ctx.needs_input_grad[0] else None
     ```
     """
     if _sets_requires_grad(reading.function):

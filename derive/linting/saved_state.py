@@ -47,21 +47,16 @@ def tensor_on_ctx(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Save all tensors in one call of `save_for_backward`.
 
-    ```python
-    # kept.py
-    import torch
-
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x * g
+    ```diff
+         def forward(ctx, x):
+    -        ctx.x = x
+    +        ctx.save_for_backward(x)
+             return x * x
+    @@
+         def backward(ctx, g):
+    -        return 2 * ctx.x * g
+    +        (x,) = ctx.saved_tensors
+    +        return 2 * x * g
     ```
     """
     flows = {id(f): f for f in (reading.forward, reading.keeping)}.values()
@@ -126,21 +121,12 @@ def second_save(reading: FunctionReading) -> Iterator[At]:
 
     **The mend.** Save all tensors in one call.
 
-    ```python
-    # twice.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            return g * y, g * x
+    ```diff
+         def forward(ctx, x, y):
+    -        ctx.save_for_backward(x)
+    -        ctx.save_for_backward(y)
+    +        ctx.save_for_backward(x, y)
+             return x * y
     ```
     """
     for body in _statement_lists(reading):
@@ -195,21 +181,10 @@ def unmarked_change(reading: FunctionReading) -> Iterator[At]:
     **The mend.** Compute a new tensor. To change the input on purpose, return it and declare it
     with `ctx.mark_dirty`.
 
-    ```python
-    # doubled.py
-    import torch
-
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x.mul_(2)
-            ctx.mark_dirty(x)
-            return x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * g
+    ```diff
+             x.mul_(2)
+    +        ctx.mark_dirty(x)
+             return x
     ```
     """
     flows = [reading.forward, reading.keeping]

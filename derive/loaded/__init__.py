@@ -8,12 +8,14 @@ module exists in this process only.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
+from functools import lru_cache
 from hashlib import sha256
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir
+from types import ModuleType
 from typing import Any
 
 from derive.memory import imported
@@ -41,27 +43,52 @@ _FOLDER = folder()
 __path__ = [*__path__, str(_FOLDER)]
 
 
-def function(name: str, text: str) -> Any:
-    """Return the function ``name`` of the module with this source text."""
-    stem = f"{name}_{sha256(text.encode()).hexdigest()[:16]}"
+def function(name: str, text: str, runtime: str = "") -> Any:
+    """Return the function ``name`` of the module with this source text.
+
+    ``runtime`` is the text of the module that it imports as `_runtime` from its package.
+    """
+    if runtime:
+        beside = _module("_runtime", runtime).__name__.rpartition(".")[2]
+        text = text.replace("from . import _runtime as", f"from . import {beside} as")
+    return getattr(_module(name, text), name)
+
+
+def _module(name: str, text: str) -> ModuleType:
+    """Return the module with this source text, whose name begins with ``name``."""
+    stem = f"{name}_{_digest(text)}"
     module = f"{__name__}.{stem}"
     if module not in sys.modules:
         try:
-            _written(_FOLDER / f"{stem}.py", text)
-            importlib.invalidate_caches()
-            importlib.import_module(module)
+            path = _written(_FOLDER / f"{stem}.py", text)
         except OSError:
             sys.modules[module] = imported(module, text)
-    return getattr(sys.modules[module], name)
+        else:
+            _import(module, path)
+    return sys.modules[module]
 
 
-def _written(path: Path, text: str) -> None:
+@lru_cache(maxsize=64)
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _import(name: str, path: Path) -> None:
+    """Import a file as a module of this name; to look for it would list a folder of thousands."""
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    sys.modules.setdefault(name, made)  # another thread may be done before
+
+
+def _written(path: Path, text: str) -> Path:
     """Write the file atomically: its whole text or nothing."""
     if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
+        return path
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile(
         "w", encoding="utf-8", dir=path.parent, suffix=".tmp", delete=False
     ) as file:
         file.write(text)
-    Path(file.name).replace(path)
+    return Path(file.name).replace(path)

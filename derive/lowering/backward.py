@@ -163,7 +163,6 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
 def _as_program(
     request: BackwardInput, scope: Lowering, body: Body, added: Mapping[str, str]
 ) -> Program:
-    """Return the program of the lowered backward."""
     lets, border, spec = request.given.lets, body.spec.border, body.spec
     readers = readers_of(body.lines, body.needs)
     setup = lines_read(border.groups, body.lines)
@@ -213,7 +212,6 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
 def _backward_inputs(
     op: Operation, lets: Lets, cotangents: Mapping[str, str], outputs: Collection[str]
 ) -> dict[str, Value]:
-    """Return inputs, these outputs, and cotangents."""
     tensors = input_values(op)
     for name in op.outputs:
         let = lets[name]

@@ -280,7 +280,6 @@ def _through(
 
 
 def _with_backward_of(program: Program, other: Program) -> Program:
-    """Return the program with the backward of the other one."""
     return replace(
         other,
         forward=program.forward,

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from derive.blocks.tiling import StageInput
-from derive.module.pretty_printer import call_lines, indented
-from derive.module.stage_codegen import StageFunction, none_of, stage_return_statement, unpack_tuple
+from derive.module.pretty_printer import (
+    all_none,
+    call_lines,
+    indented,
+    return_statement,
+    unpacked_tuple,
+)
+from derive.module.stage_codegen import StageFunction
 from derive.module.stage_functions import Scheduled, Stages
 
 
@@ -53,7 +59,7 @@ class Driver(Stages):
         op = self.plan.operation
         rows = {n for s in self.stages for n in s.stage.rows}
         results = [n if n in rows else self.rounded(n, n) for n in op.outputs]
-        lines += stage_return_statement(results, 4)
+        lines += return_statement(results, 4)
         return [*call_lines(f"def {name}(", arguments, "):", 0), *indented(lines, 4), "", ""]
 
     def _run(
@@ -75,7 +81,7 @@ class Driver(Stages):
             own = [(self.own(g), self.placed(g.tensor, g.axis)) for g in self.pulled(s)]
             lines += self.asked(s)
         names = [n for n, _ in (*entries, *own)]
-        lines += none_of([n for n in names if n not in left], 4)
+        lines += all_none([n for n in names if n not in left], 4)
         lines.append("for start, length in rt.blocks(size, block):")
         totals = {r: name for r, name in zip(part.results, names, strict=True) if r in part.totals}
         inner = call_lines(f"parts = {part.name}(", self.call(part, values | totals), ")", 8)
@@ -184,7 +190,7 @@ class Driver(Stages):
                 values = self._recomputed()
                 lines += ["if formed is None:", *indented(made, 4)]
                 if values:
-                    lines += ["else:", *indented(unpack_tuple(values, 'formed["values"]', 8), 4)]
+                    lines += ["else:", *indented(unpacked_tuple(values, 'formed["values"]', 8), 4)]
             else:
                 lines += made
         for s, part in zip(reversed(self.stages), reversed(self.backwards), strict=True):
@@ -195,7 +201,7 @@ class Driver(Stages):
             for n in self.inputs
             if self.plan.kinds[n] == "float"
         ]
-        lines += stage_return_statement([*results, ""] if len(results) == 1 else results, 4)
+        lines += return_statement([*results, ""] if len(results) == 1 else results, 4)
         lines[-1] = lines[-1].rstrip() if len(results) == 1 else lines[-1]
         name = f"{self.prefix}_backward"
         return [
@@ -218,7 +224,7 @@ class Driver(Stages):
             g: f"{self.own(g)}_part" if self._is_again(g, contributed, read) else self.own(g)
             for g in read
         }
-        lines += none_of([fresh[g] for g in read], 4)
+        lines += all_none([fresh[g] for g in read], 4)
         single = len(names) == 1
         call = call_lines(f"parts = {part.name}(", self.call(part, values), ")", 8)
         places = {g: "parts" if single else f"parts[{n}]" for n, g in enumerate(given)}

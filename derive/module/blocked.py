@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Expr, Size
@@ -13,7 +13,10 @@ from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc
+from derive.module.emit import ModuleFields, OptionFields
 from derive.module.function_codegen import (
+    ClassFields,
+    Lines,
     backward_signature,
     function_names,
     name_of_all,
@@ -21,10 +24,9 @@ from derive.module.function_codegen import (
     unpacked_call,
 )
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.pretty_printer import COLUMNS, call_lines, indented, unpacked_tuple
 from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
 from derive.module.runtime import imports_of
-from derive.module.stage_codegen import unpack_tuple
 from derive.module.stage_functions import Scheduled
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
@@ -76,62 +78,12 @@ def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
     return Scheduled(stage, made, both)
 
 
-@dataclass(frozen=True)
-class _BlockedClass:
-    """Template fields of an autograd.Function."""
-
-    name: str
-    forward: tuple[str, ...]
-    outcome: str
-    setup: tuple[str, ...]
-    backward_signature: tuple[str, ...]
-    backward: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _BlockedLines:
-    """Template fields of one option."""
-
-    signature: tuple[str, ...]
-    forward: tuple[str, ...]
-    classes: tuple[_BlockedClass, ...]
-    composed: tuple[str, ...] = ()
-
-    def lines(self) -> Iterator[str]:
-        """Yield all lines of computation."""
-        yield from self.forward
-        for c in self.classes:
-            yield from (*c.forward, *c.setup, *c.backward_signature, *c.backward)
-
-
-@dataclass(frozen=True)
-class _BlockedOption:
-    """Template fields of one option; it has no forward mode of its own."""
-
-    own: _BlockedLines
-    duals: tuple[()] = ()
-
-
-@dataclass(frozen=True)
-class _BlockedModule:
-    """Template fields of a module."""
-
-    title: tuple[str, ...]
-    imports: tuple[str, ...]
-    stages: tuple[str, ...]
-    functions: tuple[_BlockedOption, ...]
-    options: tuple[str, ...]
-    signature: tuple[str, ...]
-    doc: tuple[str, ...]
-    body: tuple[str, ...]
-
-
 def emit_blocked(
     code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
-    parts = [line for v in variants for line in _functions(v.driver)]
+    parts = [line for v in variants for line in v.driver.parts()]
     functions = tuple(_lines(op, v) for v in variants)
     lines = [*parts, *(line for f in functions for line in f.lines())]
     codes = [c for v in variants for s in v.stages for c in _program_codes(s.program)]
@@ -147,11 +99,11 @@ def emit_blocked(
     imports = imports_of([*whole, *lines, *signature, "Function"])
     every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
     before, body = code.public(op.name, every, whole)
-    module = _BlockedModule(
+    module = ModuleFields(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         stages=tuple(parts),
-        functions=tuple(map(_BlockedOption, functions)),
+        functions=tuple(map(OptionFields, functions)),
         options=(*_blocked_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
@@ -168,21 +120,14 @@ def _program_lines(program: Program) -> Iterable[Line]:
     return (*program.forward, *program.setup, *(entry.line for entry in program.backward))
 
 
-def _functions(driver: Driver) -> list[str]:
-    """Return the functions before the class: all but the forward."""
-    return [*driver.parts()]
-
-
-def _lines(op: Operation, v: BlockedVariant) -> _BlockedLines:
+def _lines(op: Operation, v: BlockedVariant) -> Lines:
     driver = v.driver
     forward = driver.forward()
     split = next(n for n, line in enumerate(forward) if line.endswith("):")) + 1
-    return _BlockedLines(
-        tuple(forward[:split]), tuple(forward[split:-2]), (_blocked_class_fields(op, v),)
-    )
+    return Lines(tuple(forward[:split]), tuple(forward[split:-2]), (_blocked_class_fields(op, v),))
 
 
-def _blocked_class_fields(op: Operation, v: BlockedVariant) -> _BlockedClass:
+def _blocked_class_fields(op: Operation, v: BlockedVariant) -> ClassFields:
     driver = v.driver
     name, forward = function_names(op, v.option)
     more = ["formed"] if driver.is_formed else []
@@ -198,7 +143,7 @@ def _blocked_class_fields(op: Operation, v: BlockedVariant) -> _BlockedClass:
         whole = ("", *indented(["@staticmethod", *start], 4), *indented(call, 8))
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
     exact = any(multiplies(_program_lines(s.program)) for s in driver.stages)
-    return _BlockedClass(
+    return ClassFields(
         name=name,
         forward=whole,
         outcome=_outcome(driver),
@@ -219,7 +164,7 @@ def _blocked_setup(driver: Driver) -> list[str]:
     parameters = driver.parameters if driver.is_formed else parameters
     read = {*saved, *parameters, *driver.floats, "block", "formed"}
     wanted = [n if n in read else "_" for n in given]
-    lines = unpack_tuple(wanted, "inputs", 8)
+    lines = unpacked_tuple(wanted, "inputs", 8)
     lines = one_by_one(wanted, "inputs") if len(lines) > 1 else lines
     outcome = _outcome(driver)
     silent = [o for o, c in driver.whole.cotangents if c is None]
@@ -227,7 +172,7 @@ def _blocked_setup(driver: Driver) -> list[str]:
         lines += [f"{n} = {outcome}" for n in op.outputs if n in (*saved, *silent)]
     else:
         names = [n if n in (*saved, *silent) else "_" for n in op.outputs]
-        lines += unpack_tuple(names, outcome, 8) if set(names) != {"_"} else []
+        lines += unpacked_tuple(names, outcome, 8) if set(names) != {"_"} else []
     if silent:
         lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8)
     lines += driver.dtypes(backward=True)
@@ -241,7 +186,7 @@ def _blocked_setup(driver: Driver) -> list[str]:
 def _blocked_backward(driver: Driver) -> list[str]:
     op = driver.plan.operation
     saved, _ = driver.saved()
-    lines = unpack_tuple(saved, "ctx.saved_tensors", 8)
+    lines = unpacked_tuple(saved, "ctx.saved_tensors", 8)
     if driver.is_formed:
         given = [c for _, c in driver.whole.cotangents if c is not None]
         lines.append("formed = None")

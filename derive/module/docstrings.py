@@ -217,11 +217,7 @@ def _title(op: Operation, title: str, option: str | None) -> str:
 def _gradient_section(op: Operation, d: Formulas) -> list[str]:
     """Return the gradients of one option and the meaning of their names."""
     meanings = _meanings("cotangent", ((name, output) for output, name in d.cotangents))
-    lines = [*_words(_formulas_heading(_title(op, "Gradients", d.option), meanings)), ""]
-    lines += [f"    {f}" for f in d.shown]
-    if d.definitions:
-        lines += ["", "where", "", *(f"    {f}" for f in d.definitions)]
-    return lines
+    return _formula_section(_title(op, "Gradients", d.option), meanings, d.shown, d.definitions)
 
 
 def _reduced_cotangent(op: Operation, r: Reductions, given: str) -> str:
@@ -244,10 +240,15 @@ def _reduced_cotangent(op: Operation, r: Reductions, given: str) -> str:
 def _tangent_section(op: Operation, t: Tangents) -> list[str]:
     """Return the tangents of one option and the meaning of their names."""
     meanings = _meanings("tangent", ((own, name) for name, own in t.given))
-    lines = [*_words(_formulas_heading(_title(op, "Tangents", t.option), meanings)), ""]
-    lines += [f"    {f}" for f in t.values()]
-    if t.definitions:
-        lines += ["", "where", "", *(f"    {f}" for f in t.definitions)]
+    return _formula_section(_title(op, "Tangents", t.option), meanings, t.values(), t.definitions)
+
+
+def _formula_section(
+    title: str, meanings: str, shown: Iterable[Formula], definitions: Sequence[Formula]
+) -> list[str]:
+    lines = [*_words(_formulas_heading(title, meanings)), "", *(f"    {f}" for f in shown)]
+    if definitions:
+        lines += ["", "where", "", *(f"    {f}" for f in definitions)]
     return lines
 
 

@@ -39,11 +39,11 @@ from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, Subscr
 
 
 @dataclass(frozen=True)
-class _Option:
+class OptionFields:
     """Template fields of an option."""
 
     own: Lines
-    duals: tuple[Dual, ...]
+    duals: tuple[Dual, ...] = ()
     """Its own forward mode, if it has one."""
 
     def lines(self) -> Iterator[str]:
@@ -54,17 +54,18 @@ class _Option:
 
 
 @dataclass(frozen=True)
-class _Module:
+class ModuleFields:
     """Template fields of a module."""
 
     title: tuple[str, ...]
     imports: tuple[str, ...]
-    functions: tuple[_Option, ...]
+    functions: tuple[OptionFields, ...]
     options: tuple[str, ...]
     signature: tuple[str, ...]
     doc: tuple[str, ...]
     body: tuple[str, ...]
-    stages: tuple[()] = ()
+    stages: tuple[str, ...] = ()
+    """The functions of the stages of a blocked module."""
 
 
 def emit(
@@ -73,7 +74,7 @@ def emit(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     called = with_parameter(op) if variants[0].reductions else op
-    functions = tuple(_Option(function_of(called, v), dual_of(called, v)) for v in variants)
+    functions = tuple(OptionFields(function_of(called, v), dual_of(called, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
@@ -85,7 +86,7 @@ def emit(
     imports = imports_of([*whole, *lines, *finish, *signature, *classes])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
-    module = _Module(
+    module = ModuleFields(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         functions=functions,
@@ -172,6 +173,8 @@ def _public_body(
         lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
     if variants[0].outside is not None:
         return lines + _outside_lines(op, variants[0], variants[0].outside)
+    before, given = _arguments(function, given, 4)
+    lines += before
     for name in own:
         lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
         lines += [
@@ -189,6 +192,13 @@ def _public_body(
     lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
     lines += _return_outputs(op, variants, "rt.apply", [function, *given], 4)
     return lines
+
+
+def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str], list[str]]:
+    """Return (lines that collect the arguments if a call has a line for each, the arguments)."""
+    if len(call_lines("return rt.apply(", [function, *given], ")[0]", indent)) <= 3:
+        return [], given
+    return ["arguments = (", *(f"    {name}," for name in given), ")"], ["*arguments"]
 
 
 def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
@@ -221,7 +231,8 @@ def _widened_lines(tensors: Sequence[Tensor]) -> list[str]:
 def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that assign the output of the only Function."""
     function, *own, forward = _option_functions(op, variant)
-    program, given = variant.program, arguments(op)
+    program = variant.program
+    before, given = _arguments(function, arguments(op), 8)
     silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     branches = [
         (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
@@ -236,7 +247,7 @@ def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
         lines += [f"{'elif' if lines else 'if'} {test}:"]
         lines += indented(_assigned_output(o, called, given, more), 4)
     call = _assigned_output(o, "rt.apply", [function, *given], bool(program.statistics))
-    return [*lines, "else:", *indented(call, 4)]
+    return [*before, *lines, "else:", *indented(call, 4)]
 
 
 def _assigned_output(o: Outside, called: str, given: Sequence[str], more: bool) -> list[str]:

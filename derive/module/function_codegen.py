@@ -23,10 +23,14 @@ from derive.module.predicated_lines import (
 )
 from derive.module.pretty_printer import (
     COLUMNS,
+    all_none,
     assigned,
     call_lines,
     formatted_statement,
     indented,
+    return_statement,
+    unpacked_statement,
+    unpacked_tuple,
 )
 from derive.module.reduced import Reductions
 from derive.notation.operation import Choice, Operation
@@ -74,7 +78,7 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class _Class:
+class ClassFields:
     """Template fields of an autograd.Function."""
 
     name: str
@@ -91,15 +95,15 @@ class Lines:
 
     signature: tuple[str, ...]
     forward: tuple[str, ...]
-    composed: tuple[str, ...]
+    classes: tuple[ClassFields, ...]
+    composed: tuple[str, ...] = ()
     """The forward that torch itself differentiates, if it differs."""
-    classes: tuple[_Class, ...]
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
         yield from (*self.forward, *self.composed)
         for c in self.classes:
-            yield from (*c.setup, *c.backward_signature, *c.backward)
+            yield from (*c.forward, *c.setup, *c.backward_signature, *c.backward)
 
 
 def camel_case(name: str) -> str:
@@ -258,15 +262,15 @@ def unpacked_call(
     left = ", ".join(names)
     if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
         lines = call_lines(f"given = {function}(", arguments, ")", indent)
-        return [*lines, *_unpacked_all(names, "given", indent)]
+        return [*lines, *unpacked_tuple(names, "given", indent)]
     return call_lines(f"{left} = {function}(", arguments, ")", indent)
 
 
-def _function_class(op: Operation, variant: Variant) -> _Class:
+def _function_class(op: Operation, variant: Variant) -> ClassFields:
     program = variant.program
     name, forward = function_names(op, variant.option)
     lines = [x.line for x in (*program.backward, *program.first_order)]
-    return _Class(
+    return ClassFields(
         name=name,
         forward=(f"    forward = staticmethod({forward})",),
         outcome=outcome_of(op, program),
@@ -292,14 +296,6 @@ def _cotangents(program: Program) -> list[str]:
 def _existing_cotangents(program: Program) -> list[str]:
     """Return the names of the existing cotangents."""
     return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
-
-
-def return_statement(values: Sequence[str], indent: int) -> list[str]:
-    """Return a return statement."""
-    whole = f"return {', '.join(values)}"
-    return (
-        [whole] if len(whole) + indent <= COLUMNS else call_lines("return (", values, ")", indent)
-    )
 
 
 def outcome_of(op: Operation, program: Program) -> str:
@@ -393,29 +389,13 @@ def unpack_wanted(
     """
     targets = [f"ctx.{n}" if n in onto else n if n in wanted else "_" for n in names]
     found = one_by_one(targets, source)
-    whole = _unpack(targets, source)
+    whole = unpacked_statement(targets, source)
     return [whole] if len(found) > 1 and len(whole) + 8 <= COLUMNS else found
 
 
 def one_by_one(names: Sequence[str], source: str) -> list[str]:
     """Return a line per name."""
     return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
-
-
-def _unpacked_all(names: Sequence[str], source: str, indent: int) -> list[str]:
-    """Return lines that unpack a tuple in one statement, so that its source is read once."""
-    whole = _unpack(names, source)
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    left = f"({', '.join(names)}) = ("
-    if len(left) + indent <= COLUMNS:
-        return [left, f"    {source}", ")"]
-    return ["(", *(f"    {name}," for name in names), f") = {source}"]
-
-
-def _unpack(names: Sequence[str], source: str) -> str:
-    inside = ", ".join(names)
-    return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
 
 
 def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
@@ -512,22 +492,10 @@ def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
         partial(_later_begins, first, later),
     )
     head = Fork(FIRST_ORDER, *([Item((), begin)] if begin(8) else [] for begin in begins))
-    body = _with_kept_shapes(later.lines, program, first.reads)
     taken = {op.name, *arguments(op)}
-    segments = merge_bodies(first.lines, body, program.gradients.values(), taken)
+    segments = merge_bodies(first.lines, later.lines, program.gradients.values(), taken)
     lines = _both_begin(first, later) + _first_order_test(program, f"{FIRST_ORDER} = ", "")
     return [*lines, *fewest_lines(segments, partial(_merged_lines, op, program, head))]
-
-
-def _with_kept_shapes(body: Body, program: Program, known: Collection[str]) -> Body:
-    """Return the body with the shapes that are known under a name read by that name."""
-    made = {line.name for line, _ in body}
-    new: dict[Code, Code] = {
-        Attribute(Name(t), "shape"): Name(f"{t}_shape")
-        for t in program.kept_shapes
-        if f"{t}_shape" in known and t not in made
-    }
-    return tuple((replace(line, code=replaced(line.code, new)), needs) for line, needs in body)
 
 
 def _merged_lines(
@@ -561,7 +529,7 @@ def _filled_cotangent(program: Program) -> list[str]:
 
 def _none_yet(program: Program) -> list[str]:
     """Return the lines that set the gradients to None, if one may be missing."""
-    return _all_none(list(program.gradients.values()), 8) if len(program.gradients) > 1 else []
+    return all_none(list(program.gradients.values()), 8) if len(program.gradients) > 1 else []
 
 
 def _first_order_test(program: Program, start: str, end: str) -> list[str]:
@@ -581,7 +549,7 @@ def _saved_tensors(program: Program, read: set[str], indent: int) -> list[str]:
     saved = [s.name for s in program.saved]
     if read.intersection(saved):
         wanted = [name if name in read else "_" for name in saved]
-        lines += _unpacked_all(wanted, "ctx.saved_tensors", indent)
+        lines += unpacked_tuple(wanted, "ctx.saved_tensors", indent)
     return lines
 
 
@@ -669,13 +637,3 @@ def _returned(op: Operation, program: Program) -> list[str]:
 def _no_gradient(op: Operation) -> str:
     """Return the statement that returns None for each argument."""
     return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"
-
-
-def _all_none(names: Sequence[str], indent: int) -> list[str]:
-    """Return statements that set the names to None, as many in one as fit a line."""
-    chunks: list[list[str]] = [[]]
-    for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
-            chunks.append([])
-        chunks[-1].append(name)
-    return [" = ".join([*chunk, "None"]) for chunk in chunks]

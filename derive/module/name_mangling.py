@@ -36,9 +36,9 @@ _BUILTIN = (
 ).split()
 
 _LOCAL = (
-    "ctx inputs tangents signature function dual forward composed given reuse size axis low wide "
-    "dtype apply first_order boxed_grads_call clear_saved_tensors_on_access dirty_tensors "
-    "mark_dirty mark_non_differentiable mark_shared_storage materialize_grads "
+    "ctx inputs tangents arguments signature function dual forward composed given reuse size axis "
+    "low wide dtype apply first_order boxed_grads_call clear_saved_tensors_on_access "
+    "dirty_tensors mark_dirty mark_non_differentiable mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "
     "register_hook register_prehook requires_grad save_for_backward save_for_forward "
     "saved_for_forward saved_tensors saved_variables set_materialize_grads to_save"

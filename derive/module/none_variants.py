@@ -20,7 +20,7 @@ from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
-from derive.program.cse import VALUE, Line, numbered, renumbered
+from derive.program.cse import VALUE, Line, is_brief, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
@@ -40,7 +40,6 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    FunctionCall,
     Literal,
     MethodCall,
     Name,
@@ -50,8 +49,8 @@ from derive.program.torch_ir import (
     names_in,
     replaced,
     subexpressions,
+    text,
 )
-from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import fits, is_long
 from derive.program.types import ABSENT, Types
 
@@ -170,7 +169,7 @@ class _VariantBody:
     def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
         """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
-        made = self._named_arguments(_optional_terms_last(entries, names), names)
+        made = _optional_terms_last(entries, names)
         self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
         own = [line for line, _ in made if line.kept]
         for t in optional:
@@ -184,22 +183,6 @@ class _VariantBody:
         reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
         lines = renumbered([line for line, _ in made], own, reserved)
         return list(zip(lines, (needs for _, needs in made), strict=True))
-
-    def _named_arguments(self, entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
-        """Give a name to what a kernel takes of an optional tensor, so that this may be None."""
-        made: list[Entry] = []
-        taken = {*self.taken, *(line.name for line, _ in entries)}
-        for line, needs in entries:
-            calls = [c for c in subexpressions(line.code) if isinstance(c, FunctionCall)]
-            places = ((c, n) for c in calls for n, _ in torch_op(c).absent if n < len(c.args))
-            for argument in [c.args[n] for c, n in places]:
-                if isinstance(argument, MethodCall) and optional.intersection(names_in(argument)):
-                    part = Line(numbered("part", taken), argument, kept=False)
-                    made.append((part, needs))
-                    code = replaced(line.code, {argument: Name(part.name)})
-                    line = replace(line, code=code)
-            made.append((line, needs))
-        return made
 
     def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
         """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""
@@ -329,12 +312,16 @@ class _Choice:
         return [*before, replace(line, code=replaced(code, new))]
 
     def _shortened(self, line: Line, found: Code) -> list[Line]:
-        """Return the conditional with a name for the expression that both branches share."""
+        """Return the conditional with a name for the largest expression in both branches."""
         assert isinstance(line.code, Conditional)
-        if isinstance(found, Name) or found not in set(subexpressions(line.code.other)):
+        there = set(subexpressions(line.code.other))
+        both = [c for c in subexpressions(found) if c in there]
+        shared = [c for c in both if c is found or not is_brief(c)]
+        if isinstance(found, Name) or not shared:
             return [line]
-        part = Line(numbered(VALUE, self.taken), found, kept=False)
-        return [part, replace(line, code=replaced(line.code, {found: Name(part.name)}))]
+        largest = max(shared, key=lambda c: len(text(c)))
+        part = Line(numbered(VALUE, self.taken), largest, kept=False)
+        return [part, replace(line, code=replaced(line.code, {largest: Name(part.name)}))]
 
 
 def _optional_terms_last(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:

@@ -15,7 +15,7 @@ from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
 from derive.module.docstrings import OMITTED, title
-from derive.module.function_codegen import arguments, camel_case, return_statement
+from derive.module.function_codegen import arguments, camel_case
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
     COLUMNS,
@@ -23,6 +23,7 @@ from derive.module.pretty_printer import (
     call_lines,
     formatted_statement,
     indented,
+    return_statement,
 )
 from derive.module.public import declared, docstring, result_type
 from derive.module.runtime import imports_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import chain
 
-from derive.module.pretty_printer import COLUMNS, assigned, indented
+from derive.module.pretty_printer import any_of, assigned, indented
 from derive.program.cse import Line
 from derive.program.gradient_predication import Conditions
 from derive.program.merged_bodies import Body, Segment
@@ -34,21 +34,6 @@ class Item:
     condition: Condition
     printed: Callable[[int], Sequence[str]]
     fork: Fork | None = None
-
-
-def any_of(
-    start: str, alternatives: Sequence[str], end: str, indent: int, factor: bool = False
-) -> list[str]:
-    """Return start + disjunction + end, over several lines if it is too long.
-
-    The disjunction is in parentheses if it is a ``factor`` of a conjunction.
-    """
-    whole = " or ".join(alternatives)
-    whole = f"{start}({whole}){end}" if factor and len(alternatives) > 1 else start + whole + end
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    first, *rest = alternatives
-    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
 
 
 def named_conditions(asked: Conditions, indent: int) -> list[str]:

@@ -8,7 +8,18 @@ from derive.program.cse import Line
 from derive.program.torch_ir import Code
 from derive.program.torch_printer import COLUMNS, broken
 
-__all__ = ["COLUMNS", "assigned", "call_lines", "formatted_statement", "indented"]
+__all__ = [
+    "COLUMNS",
+    "all_none",
+    "any_of",
+    "assigned",
+    "call_lines",
+    "formatted_statement",
+    "indented",
+    "return_statement",
+    "unpacked_statement",
+    "unpacked_tuple",
+]
 
 
 def assigned(line: Line, indent: int) -> list[str]:
@@ -34,6 +45,55 @@ def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> l
         return [start, hanging, end]
     lines = [line for a in arguments for line in _argument(a, indent + 4)]
     return [start, *(f"    {line}" for line in lines), end]
+
+
+def return_statement(values: Sequence[str], indent: int) -> list[str]:
+    """Return a statement that returns these values."""
+    whole = f"return {', '.join(values)}"
+    fits = len(whole) + indent <= COLUMNS
+    return [whole] if fits else call_lines("return (", values, ")", indent)
+
+
+def unpacked_tuple(names: Sequence[str], source: str, indent: int) -> list[str]:
+    """Return lines that unpack a tuple in one statement, so that its source is read once."""
+    whole = unpacked_statement(names, source)
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    left = f"({', '.join(names)}) = ("
+    if len(left) + indent <= COLUMNS:
+        return [left, f"    {source}", ")"]
+    return ["(", *(f"    {name}," for name in names), f") = {source}"]
+
+
+def unpacked_statement(names: Sequence[str], source: str) -> str:
+    """Return a statement of any length that unpacks a tuple."""
+    inside = ", ".join(names)
+    return f"({inside},) = {source}" if len(names) == 1 else f"{inside} = {source}"
+
+
+def any_of(
+    start: str, alternatives: Sequence[str], end: str, indent: int, factor: bool = False
+) -> list[str]:
+    """Return start + disjunction + end, over several lines if it is too long.
+
+    The disjunction is in parentheses if it is a ``factor`` of a conjunction.
+    """
+    whole = " or ".join(alternatives)
+    whole = f"{start}({whole}){end}" if factor and len(alternatives) > 1 else start + whole + end
+    if len(whole) + indent <= COLUMNS:
+        return [whole]
+    first, *rest = alternatives
+    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
+
+
+def all_none(names: Sequence[str], indent: int) -> list[str]:
+    """Return statements that set the names to None, as many in one as fit a line."""
+    chunks: list[list[str]] = []
+    for name in names:
+        if not chunks or len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
+            chunks.append([])
+        chunks[-1].append(name)
+    return [" = ".join([*chunk, "None"]) for chunk in chunks]
 
 
 def _argument(argument: str, indent: int) -> list[str]:

@@ -178,7 +178,6 @@ def check_lines(checks: Iterable[ArgumentCheck]) -> list[str]:
 
 
 def _one_check_lines(check: ArgumentCheck, columns: int) -> list[str]:
-    """Return the lines of one check."""
     lines = list(check.prepare)
     if check.test:
         lines += _condition_lines(check.test, columns)

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from derive.blocks.tiling import Stage
+from derive.module.function_codegen import unpacked_call
 from derive.module.in_place_variants import grouped
 from derive.module.name_mangling import OWN
-from derive.module.pretty_printer import COLUMNS, assigned, call_lines, indented
+from derive.module.predicated_lines import Item, predicated
+from derive.module.pretty_printer import (
+    all_none,
+    any_of,
+    assigned,
+    call_lines,
+    indented,
+    return_statement,
+)
 from derive.program.aliasing import gradients_apart, unalias_outputs
 from derive.program.argument_types import forward_types
 from derive.program.buffer_reuse import InPlaceWriter
@@ -195,42 +205,16 @@ def _stage_function(
     if WANTED.id in read or any(WANTED.id in line for line in lines):
         given.insert(0, WANTED.id)
     whole = [*call_lines(f"def {name}(", given, "):", 0), *indented(lines, 4)]
-    whole += indented(stage_return_statement(results, 4), 4)
+    whole += indented(return_statement(results, 4), 4)
     return StageFunction(name, tuple(given), tuple(results), (*whole, "", ""), totals)
-
-
-def stage_return_statement(values: Sequence[str], indent: int) -> list[str]:
-    """Return a return statement."""
-    whole = f"return {', '.join(values)}"
-    return (
-        [whole] if len(whole) + indent <= COLUMNS else call_lines("return (", values, ")", indent)
-    )
 
 
 def _cast(precision: Precision) -> list[str]:
     """Return the lines that cast the input tensors of a body to its dtypes."""
     lines: list[str] = []
     for dtype, names in ((LOW, precision.narrow), (WIDE, precision.broad)):
-        if len(names) == 1:
-            lines += call_lines(f"({names[0]},) = rt.cast(", (dtype.id, *names), ")", 4)
-        elif names:
-            left = ", ".join(names)
-            whole = f"{left} = rt.cast({dtype.id}, {left})"
-            if len(whole) + 4 <= COLUMNS:
-                lines.append(whole)
-            else:
-                lines += call_lines("given = rt.cast(", (dtype.id, *names), ")", 4)
-                lines += unpack_tuple(names, "given", 4)
+        lines += unpacked_call(names, "rt.cast", (dtype.id, *names), 4) if names else ()
     return lines
-
-
-def unpack_tuple(names: Sequence[str], source: str, indent: int) -> list[str]:
-    """Return lines that unpack a tuple."""
-    whole = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {source}"
-    whole = f"({names[0]},) = {source}" if len(names) == 1 else whole
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    return ["(", *(f"    {name}," for name in names), f") = {source}"]
 
 
 def _predicated_lines(
@@ -244,43 +228,21 @@ def _predicated_lines(
     pairs = [(x.line, x.needs) for x in Names(taken=OWN).in_entries(entries, places)]
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
     asked = conditions(pairs, gradients, places, taken)
-    lines: list[str] = []
-    for name, alternatives in asked.names:
-        lines += any_of(f"{name} = ", [_wanted_condition(a) for a in alternatives], "", 4)
+    lines = [
+        s
+        for name, alternatives in asked.names
+        for s in any_of(f"{name} = ", _of_wanted(alternatives), "", 4)
+    ]
     if len(gradients) > 1:
-        lines += none_of([n for n in gradients.values() if n not in totals], 4)
-    open_condition: tuple[str, ...] = ()
+        lines += all_none([n for n in gradients.values() if n not in totals], 4)
+    items = []
     for line, needs in pairs:
-        if not _says(line):
-            continue
-        condition = asked.of[needs]
-        if condition and condition != open_condition:
-            lines += any_of("if ", [_wanted_condition(c) for c in condition], ":", 4)
-        depth = 4 if condition else 0
-        code = replaced(line.code, {_ASKED: WANTED})
-        lines += indented(assigned(replace(line, code=code), 4 + depth), depth)
-        open_condition = condition
-    return lines
+        if _says(line):
+            made = line.having(replaced(line.code, {_ASKED: WANTED}))
+            items.append(Item(_of_wanted(asked.of[needs]), partial(assigned, made)))
+    return [*lines, *predicated(items, 4)]
 
 
-def _wanted_condition(condition: str) -> str:
-    return condition.replace(text(_ASKED), WANTED.id)
-
-
-def any_of(start: str, alternatives: Sequence[str], end: str, indent: int) -> list[str]:
-    """Return start + disjunction + end, over several lines if it is too long."""
-    whole = f"{start}{' or '.join(alternatives)}{end}"
-    if len(whole) + indent <= COLUMNS:
-        return [whole]
-    first, *rest = alternatives
-    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
-
-
-def none_of(names: Sequence[str], indent: int) -> list[str]:
-    """Return statements that set the names to None, as many in one as fit a line."""
-    chunks: list[list[str]] = [[]]
-    for name in names:
-        if chunks[-1] and len(" = ".join([*chunks[-1], name, "None"])) + indent > COLUMNS:
-            chunks.append([])
-        chunks[-1].append(name)
-    return [" = ".join([*chunk, "None"]) for chunk in chunks if chunk]
+def _of_wanted(conditions: Sequence[str]) -> tuple[str, ...]:
+    """Return the conditions in terms of the argument that says which gradients are wanted."""
+    return tuple(c.replace(text(_ASKED), WANTED.id) for c in conditions)

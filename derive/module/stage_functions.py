@@ -202,7 +202,6 @@ class Stages:
 
 
 def _block_rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
-    """Return the rows of a block."""
     if name in optional:
         return f"rt.block_rows({name}, {axis}, start, length)"
     return f"{name}.narrow({axis}, start, length)"

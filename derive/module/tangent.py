@@ -17,10 +17,15 @@ from derive.module.function_codegen import (
     floats_of,
     function_names,
     outcome_of,
-    return_statement,
     unpack_wanted,
 )
-from derive.module.pretty_printer import assigned, call_lines, formatted_statement, indented
+from derive.module.pretty_printer import (
+    assigned,
+    call_lines,
+    formatted_statement,
+    indented,
+    return_statement,
+)
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
 from derive.program.torch_ir import names_in, text

@@ -304,7 +304,6 @@ _SHOWN = (
 
 
 def unexpected(text: str, error: UnexpectedToken) -> SpecError:
-    """Return the error of an unexpected token."""
     token = error.token
     accepts = set(error.accepts or error.expected)
     wanted = [words for kind, words in _SHOWN if kind in accepts]

@@ -320,10 +320,14 @@ def is_plain(style: str) -> bool:
     return style == "plain"
 
 
-def known_target(op: Operation, of: str | None) -> str:
-    """Return the output to differentiate: ``of``, the only float one, or the only scalar."""
+def known_target(op: Operation, of: str | None, outputs: Sequence[str] | None = None) -> str:
+    """Return the output to differentiate: ``of``, the only float one, or the only scalar.
+
+    ``outputs`` are those of an option; by default, all outputs.
+    """
     equations = {e.name: e for e in op.equations}
-    floats = [name for name in op.outputs if equations[name].kind == "float"]
+    of_interest = op.outputs if outputs is None else outputs
+    floats = [name for name in of_interest if equations[name].kind == "float"]
     numbers = [name for name in floats if not equations[name].axes]
     if of is not None:
         if of in floats:

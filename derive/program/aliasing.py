@@ -90,7 +90,6 @@ def is_rearrangement(
 
 
 def _own_tensor(code: Code, aliases: Aliases, claimed: set[Owner]) -> Code:
-    """Return the code as a tensor of its own."""
     if isinstance(code, Conditional):
         branches = (_own_tensor(part, aliases, claimed) for part in (code.then, code.other))
         return Conditional(code.test, *branches)
@@ -128,14 +127,16 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
         others = tuple(u for u in inputs if u in turn[:n] and share(t, u))
         if others and known[t].tensor not in given:
             name = Name(program.gradients[t])
-            copy = FunctionCall("rt.copied", (name,))
-            code = Conditional(
-                any_wanted(others, places),
-                copy if known[t].overlaps else MethodCall(name, "clone"),
-                name,
-            )
             found = [name.id in (x.line.name, *names_in(x.line.code)) for x in result]
             at = len(found) - found[::-1].index(True)
+            last, whole = result[at - 1], name
+            if last.line.name == name.id and isinstance(last.line.code, Name):
+                whole = last.line.code
+                del result[at - 1 : at]
+                at -= 1
+            overlaps = known[t].overlaps
+            copy = FunctionCall("rt.copied", (whole,)) if overlaps else MethodCall(whole, "clone")
+            code = Conditional(any_wanted(others, places), copy, whole)
             result.insert(at, BackwardLine(Line(name.id, code), (t,)))
     return tuple(result)
 

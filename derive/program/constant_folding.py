@@ -69,7 +69,7 @@ def _folded(code: Code) -> Code:
         case Unary("not", Literal("True" | "False" as value)):
             return _FALSE if value == "True" else _TRUE
         case FunctionCall("min" | "max" as name, args):
-            return _fold_extremum(code, name, args)
+            return _fold_extremum(name, args)
         case Conditional(Literal("True"), then, _):
             return then
         case Conditional(Literal("False"), _, other):
@@ -130,18 +130,10 @@ def _drop_repeated_operands(code: Code, op: str) -> Code:
     return result
 
 
-def _fold_extremum(code: Code, name: str, args: Iterable[Code]) -> Code:
-    """Merge the constant arguments of min or max; the others stay."""
-    distinct = list(dict.fromkeys(args))
-    numbers = [n for n in map(_folded_integer, distinct) if n is not None]
-    if len(numbers) > 1:
-        best = literal(min(numbers) if name == "min" else max(numbers))
-        first = next(n for n, c in enumerate(distinct) if _folded_integer(c) is not None)
-        distinct = [c if n != first else best for n, c in enumerate(distinct)]
-        distinct = [c for n, c in enumerate(distinct) if n == first or _folded_integer(c) is None]
-    if len(distinct) == 1:
-        return distinct[0]
-    return FunctionCall(name, tuple(distinct))
+def _fold_extremum(name: str, args: Iterable[Code]) -> Code:
+    """Return min or max of distinct arguments."""
+    distinct = tuple(dict.fromkeys(args))
+    return distinct[0] if len(distinct) == 1 else FunctionCall(name, distinct)
 
 
 def asked_once(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
+from derive.algebra.expr import DENIED, MIRRORED
 from derive.program.cse import Line
 from derive.program.dataflow import live
 from derive.program.gradient_predication import Needs
@@ -15,9 +16,6 @@ from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Un
 
 Bounds = Mapping[str, Sequence[tuple[str, Fraction]]]
 """Parameter -> its bounds, such as (">", 0)."""
-
-_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def without_decided_tests(
@@ -56,10 +54,10 @@ def _truth(test: Code, bounds: Bounds, known: Mapping[str, bool]) -> bool | None
         case Unary("not", operand):
             truth = _truth(operand, bounds, known)
             return None if truth is None else not truth
-        case Binary(sign, Name(name), Literal(words)) if sign in _FLIPPED and name in bounds:
+        case Binary(sign, Name(name), Literal(words)) if sign in MIRRORED and name in bounds:
             return _decided(sign, words, bounds[name])
-        case Binary(sign, Literal(words), Name(name)) if sign in _FLIPPED and name in bounds:
-            return _decided(_FLIPPED[sign], words, bounds[name])
+        case Binary(sign, Literal(words), Name(name)) if sign in MIRRORED and name in bounds:
+            return _decided(MIRRORED[sign], words, bounds[name])
     return None
 
 
@@ -71,7 +69,7 @@ def _decided(sign: str, words: str, bounds: Sequence[tuple[str, Fraction]]) -> b
         return None
     if any(_implies(bound, (sign, number)) for bound in bounds):
         return True
-    return False if any(_implies(b, (_OPPOSITE[sign], number)) for b in bounds) else None
+    return False if any(_implies(b, (DENIED[sign], number)) for b in bounds) else None
 
 
 def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:

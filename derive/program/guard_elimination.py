@@ -115,7 +115,6 @@ class _Read(Backward[Masks]):
 
 
 def _is_elementwise_code(code: Code) -> bool:
-    """True if the code is elementwise."""
     match code:
         case Binary(sign):
             return sign in _ARITHMETIC

@@ -316,7 +316,6 @@ def _negative(number: Number) -> Number:
 
 
 def _number_code(value: Number) -> Code:
-    """Return the code of a number."""
     if isinstance(value, Code):
         return value
     return literal(int(value) if value == int(value) else float(value))

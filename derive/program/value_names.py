@@ -15,6 +15,7 @@ from itertools import count
 from keyword import iskeyword
 from typing import Any
 
+from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
 from derive.program.program import BackwardLine, Program, Tangent
 from derive.program.torch_ir import (
@@ -194,7 +195,8 @@ class _Words:
         self.known.clear()
         if self._is_position(code):
             self.positions.add(name)
-        self.short[name] = name if len(name) <= _SHORT else self.subject(code)
+        says = len(name) <= _SHORT and not name.startswith(("zeros", "filled"))
+        self.short[name] = name if says else self.subject(code)
         self.scalars.update({name} if self._is_size(code) else ())
         noun = _noun(_plain(_bare(code)))
         if noun and len(name) > _SHORT:
@@ -243,8 +245,6 @@ class _Words:
         return self.known[key]
 
     def _phrase(self, code: Code) -> str:
-        if isinstance(code, Binary) and code.op == "or" and isinstance(code.right, Literal):
-            return f"safe_{self.operand(code.left)}"
         code = _plain(code)
         match code:
             case Conditional(_, then, Literal() as other) if _number(other) not in ("", "zero"):
@@ -259,10 +259,6 @@ class _Words:
                 return f"minus_{self.operand(operand)}"
             case Unary("~" | "not", operand):
                 return f"not_{self.operand(operand)}"
-            case Unary(_, operand) | Keyword(_, operand):
-                return self.operand(operand)
-            case Attribute(obj, "mT" | "T"):
-                return f"transposed_{self.operand(obj)}"
             case Attribute(obj, "indices"):
                 return (
                     self.phrase(obj).replace("max_of", "argmax_of").replace("min_of", "argmin_of")
@@ -340,14 +336,16 @@ class _Words:
                 return "offsets"
             case "//" if isinstance(right, Name) and right.id.startswith("num_"):
                 return f"size_per_{_clean(right.id)[4:].removesuffix('s')}"
+            case "//" if _number(right) == "two":
+                return f"half_{self.operand(left)}"
             case "==" | "!=" if self._is_position(left) and self._is_position(right):
                 return "diagonal" if op == "==" else "off_diagonal"
             case "==" | "!=" if self._is_position(right):
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
                 return f"{self.operand(left)}_squared"
-        if op in _MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
-            return self._operator(Binary(_MIRRORED[op], right, left))
+        if op in MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
+            return self._operator(Binary(MIRRORED[op], right, left))
         if op in _BESIDE_ZERO and _number(right) == "zero":
             return f"{self.whole(left)}_{_BESIDE_ZERO[op]}"
         if _noun(code) and not _number(left) and (self._is_lossy(left) or self._is_lossy(right)):
@@ -415,8 +413,8 @@ class _Words:
         match name, args:
             case "new_zeros" | "new_full", [x, shape, *_]:
                 word = "zeros" if name == "new_zeros" else "filled"
-                of = next(iter(names_in(shape)), "")
-                return f"{word}_like_{self.word(of) if of else self.subject(x)}"
+                of = shape.obj if isinstance(shape, Attribute) else shape
+                return f"{word}_like_{self.word(of.id)}" if isinstance(of, Name) else word
             case "prod", [shape] if _is_shape(shape):
                 return f"{self.operand(shape)}_size"
             case "arange" | "positions", [size, *_]:
@@ -477,7 +475,6 @@ _ALONE = {
     **{"==": "matches", "!=": "differs", ">": "above"},
     **{">=": "above", "<": "below", "<=": "below"},
 }
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 _TIMES = {"two": "twice", "half": "half", "minus_one": "minus", "minus_two": "minus_twice"}
 _NUMBERS = "zero one two three four five six seven eight nine ten".split()
 _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}
@@ -499,10 +496,6 @@ def _number(code: Code) -> str:
             if bare.isdigit() and int(bare) < len(_NUMBERS):
                 return sign + _NUMBERS[int(bare)]
             return f"{sign}half" if bare == "0.5" else "number" if bare[:1].isdigit() else ""
-        case MethodCall(obj, "expand"):
-            return _number(obj)
-        case MethodCall(_, "new_zeros", (Tuple(()), *_)):
-            return "zero"
     return ""
 
 
@@ -523,8 +516,6 @@ def _plain(code: Code) -> Code:
             return Binary(_METHODS[name], x, y)
         case FunctionCall(name, (x, y, *_)) if _bare_name(name) in _METHODS:
             return Binary(_METHODS[_bare_name(name)], x, y)
-        case FunctionCall("rt.ieee_call", (Literal(f) | Name(f), *args)):
-            return FunctionCall(f, tuple(args))
         case Binary("or", left, _):
             return _plain(left)
     return code

@@ -11,9 +11,10 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-from derive.algebra.expr import Expr, Guard, Reduce, Where
+from derive.algebra.expr import Access, Expr, Guard, Index, Reduce, Where
 from derive.algebra.factor import to_tree
 from derive.algebra.squares import in_plain_nodes
+from derive.algebra.substitution import replace, substitute
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let
 from derive.calculus.unit import Unit
@@ -152,6 +153,21 @@ def translating_errors(op: Operation, display_names: Mapping[str, str]) -> Itera
         message = _in_given_names(error.text, display_names)
         equations = "".join(f"\n  {Formula(e.name, e.axes, e.body)}" for e in op.equations)
         raise LoweringError(f"{op.name}: {message}\nin{equations}", kind=error.kind) from None
+
+
+def inlined(e: Expr, named: Mapping[str, Formula], deep: bool = True) -> Expr:
+    """Return e with formulas in place of their names; with ``deep``, in the formulas too."""
+
+    def opened(part: Expr) -> Expr | None:
+        found = named.get(part.tensor) if isinstance(part, Access) else None
+        if found is None or not all(isinstance(axis, Index) for axis in found.axes):
+            return None
+        assert isinstance(part, Access)
+        pairs = zip(found.axes, part.positions, strict=True)
+        inside = substitute(found.body, {a: p for a, p in pairs if isinstance(a, Index)})
+        return inlined(inside, named) if deep else inside
+
+    return replace(e, opened)
 
 
 def _in_given_names(message: str, display_names: Mapping[str, str]) -> str:

@@ -209,7 +209,7 @@ class _Printer:
                 continue
             left.remove(ends[0])
             assert isinstance(first, ex.Rel) and isinstance(ends[0], ex.Rel)
-            low = self.text(first.right, _ADD) + self.style.relations[_TURNED[first.op]]
+            low = self.text(first.right, _ADD) + self.style.relations[ex.MIRRORED[first.op]]
             texts.append(low + self.text(ends[0], _REL))
         precedence = _AND if len(texts) > 1 else _REL
         return self.style.conjunction.join(texts) or "true", precedence
@@ -327,14 +327,11 @@ class _Printer:
         return self.style.operator(kind, letters, under)
 
 
-_TURNED = {">": "<", ">=": "<="}
-
-
 def _is_chain(a: ex.Expr, b: ex.Expr) -> bool:
     """True if a is x > low or x ≥ low and b is x < high or x ≤ high."""
     if not isinstance(a, ex.Rel) or not isinstance(b, ex.Rel):
         return False
-    return a.left is b.left and a.op in _TURNED and b.op in ("<", "<=")
+    return a.left is b.left and a.op in (">", ">=") and b.op in ("<", "<=")
 
 
 class _ProductParts:

@@ -45,8 +45,6 @@ from derive.show.identities import (
 #
 # The code keeps the left sides where they differ for a nan.
 
-MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-DENIED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _HOLDS_FOR = {"<": "<", "<=": "<=", ">": ">", ">=": "=>", "==": "=", "!=": "<>"}
 """Comparison to the cases (less, equal, greater) that satisfy it, in this order."""
 
@@ -95,7 +93,7 @@ def _exclusive_disjunction(c: ex.Expr, d: ex.Expr) -> ex.Expr | None:
         return ex.And(())
     if not isinstance(c, ex.Rel) or not isinstance(d, ex.Rel):
         return None
-    op = d.op if (d.left, d.right) == (c.left, c.right) else MIRRORED[d.op]
+    op = d.op if (d.left, d.right) == (c.left, c.right) else ex.MIRRORED[d.op]
     if {d.left, d.right} != {c.left, c.right} or set(_HOLDS_FOR[op]) & set(_HOLDS_FOR[c.op]):
         return None
     whole = "".join(sorted(_HOLDS_FOR[op] + _HOLDS_FOR[c.op]))
@@ -138,7 +136,7 @@ def _bracket_cofactors(e: ex.Expr) -> list[tuple[ex.Expr, ex.Expr]]:
 def _denied(c: ex.Expr) -> ex.Expr:
     if isinstance(c, ex.Not):
         return c.arg
-    return ex.Rel(DENIED[c.op], c.left, c.right) if isinstance(c, ex.Rel) else ex.Not(c)
+    return ex.Rel(ex.DENIED[c.op], c.left, c.right) if isinstance(c, ex.Rel) else ex.Not(c)
 
 
 def _is_denial(c: ex.Expr) -> bool:
@@ -224,7 +222,7 @@ def _legible(e: ex.Expr) -> ex.Expr:
     if isinstance(e, ex.Guard):
         return e.position
     if isinstance(e, ex.Not) and isinstance(e.arg, ex.Rel):
-        return _oriented(ex.Rel(DENIED[e.arg.op], e.arg.left, e.arg.right))
+        return _oriented(ex.Rel(ex.DENIED[e.arg.op], e.arg.left, e.arg.right))
     if isinstance(e, ex.Rel):
         return _oriented(e)
     if isinstance(e, ex.Add):
@@ -348,9 +346,9 @@ def _without_zeros(e: ex.Mul) -> ex.Expr:
 def _oriented(c: ex.Rel) -> ex.Rel:
     """Orient the comparison: the varying side goes left, and -x > 0 is x < 0."""
     if _weight(c.left) > _weight(c.right):
-        c = ex.Rel(MIRRORED[c.op], c.right, c.left)
+        c = ex.Rel(ex.MIRRORED[c.op], c.right, c.left)
     if c.right is ex.num(0) and isinstance(c.left, ex.Mul) and c.left.args[0] is ex.num(-1):
-        return ex.Rel(MIRRORED[c.op], ex.product_of(c.left.args[1:]), ex.num(0))
+        return ex.Rel(ex.MIRRORED[c.op], ex.product_of(c.left.args[1:]), ex.num(0))
     return c
 
 

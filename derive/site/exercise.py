@@ -27,7 +27,7 @@ from derive.errors import DeriveWarning, SpecError
 from derive.notation.operation import Choice, KeepDim, Operation, names_with_gradient, options
 from derive.notation.specification import parse
 from derive.notation.unparse import written
-from derive.reports.formula import Formula
+from derive.reports.formula import Formula, inlined
 from derive.reports.result import Derivation
 from derive.show.formula import mathml, unicode
 from derive.site.points import Point, points, sizes_at
@@ -151,7 +151,7 @@ class _Side:
     def forms(self) -> Iterator[tuple[Expr, ...]]:
         """Yield the terms as they are written, and with the names written out."""
         yield terms(self.body)
-        whole = _written_out(self.body, self.named)
+        whole = inlined(self.body, self.named)
         if whole is not self.body:
             yield terms(whole)
 
@@ -398,22 +398,6 @@ def _other_letters(e: Expr, known: frozenset[Index]) -> Iterator[Change]:
                 return new if p is old else p
 
             yield change.inside(e.map(put))
-
-
-def _written_out(e: Expr, named: Mapping[str, Formula]) -> Expr:
-    """Return e with the bodies of named formulas in place of their names."""
-
-    def opened(part: Expr) -> Expr | None:
-        f = named.get(part.tensor) if isinstance(part, Access) else None
-        if f is None or not all(isinstance(axis, Index) for axis in f.axes):
-            return None
-        assert isinstance(part, Access)
-        letters = {
-            a: p for a, p in zip(f.axes, part.positions, strict=True) if isinstance(a, Index)
-        }
-        return _written_out(substitute(f.body, letters), named)
-
-    return rewritten(e, opened)
 
 
 # ------------------------------------------------------------------------------------- comparisons

@@ -16,7 +16,7 @@ from typing import Any
 
 import sympy
 
-from derive.algebra.expr import RELATIONS
+from derive.algebra.expr import DENIED, MIRRORED, RELATIONS
 from derive.tracing.values import (
     Atom,
     Joined,
@@ -41,7 +41,6 @@ from derive.tracing.values import (
 
 _OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
 """Result of comparing a position, which is never negative, with a negative number."""
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
@@ -53,7 +52,7 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     m, n = map(_constant, (a, b))
     if m is not None and n is not None:
         return TracedNumber(bool(RELATIONS[symbol](m, n)))
-    for one, value, own in ((a, n, symbol), (b, m, _TURNED.get(symbol, symbol))):
+    for one, value, own in ((a, n, symbol), (b, m, MIRRORED[symbol])):
         if value is not None and value < 0 and _is_from_zero(one):
             return TracedNumber(_OF_NEGATIVE[own])
     if (gap := gap_of(a, b)) is not None:
@@ -78,16 +77,13 @@ def where(c: TracedNode, a: Any, b: Any) -> TracedNode:
     return apply("where", c, a, b)
 
 
-_NOT = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-
-
 def negated(c: TracedNode) -> TracedNode:
     """Return not c; a comparison of positions, which are never nan, is inverted instead."""
     match c:
-        case TracedApply(symbol, (a, b)) if symbol in _NOT and all(
+        case TracedApply(symbol, (a, b)) if symbol in DENIED and all(
             isinstance(x, TracedNumber) or _is_position(x) for x in (a, b)
         ):
-            return apply(_NOT[symbol], a, b)
+            return apply(DENIED[symbol], a, b)
         case TracedApply("not", (inner,)):
             return inner
     return apply("not", c)

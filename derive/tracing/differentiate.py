@@ -15,14 +15,14 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from derive.algebra.expr import tensors
 from derive.errors import DeriveError, DeriveWarning
+from derive.memory import loaded
 from derive.notation.operation import Operation
 from derive.tracing.calls import (
     MOST,
@@ -265,8 +265,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         prepared=prepared,
     )
     plain = cost_of(found.function, found.tensors)
-    with _as_of_tensors(made.function):
-        ours = cost_of(lambda **t: made(t, numbers), found.tensors, derived=True)
+    counted = dataclasses.replace(made, function=_as_of_tensors(found.operation))
+    ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     return made, Fact("", plain, ours)
 
 
@@ -290,25 +290,23 @@ def _to_int64(operation: Operation, given: Mapping[str, Any]) -> list[str]:
     return own
 
 
-@contextmanager
-def _as_of_tensors(function: Any) -> Iterator[None]:
-    """Make generated code take the path that it takes with data: in place, by kernels.
+def _as_of_tensors(op: Operation) -> Any:
+    """Return the code of an operation that takes the path of tensors with data: in place, fused.
 
     Checks of values, which tensors without data lack, get the answer that most calls have.
     """
     import torch
 
+    from derive.api import source
+
+    function = loaded(op.name, source(op))
     own = function.__globals__
     answers = {
         "_unrecorded": lambda *_: not torch.is_grad_enabled(),
         "_all_inside": lambda *_: True,
     }
-    before = {name: own[name] for name in answers.keys() & own.keys()}
-    own.update({name: answers[name] for name in before})
-    try:
-        yield
-    finally:
-        own.update(before)
+    own.update({name: answers[name] for name in answers.keys() & own.keys()})
+    return function
 
 
 # ------------------------------------------------------------------------------------ differentiate

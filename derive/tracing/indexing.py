@@ -69,6 +69,8 @@ _REDUCTIONS = frozenset("sum mean amax amin prod".split())
 """Operations over axes: over the axis of the pieces, or others of each piece."""
 _MEASURES = frozenset("linalg_vector_norm var std".split())
 """Operations that map each element within one piece, unless they reduce all axes."""
+_WITHIN = frozenset("max min argmax argmin any all".split())
+"""Reductions over an axis that is not that of the pieces."""
 _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
@@ -98,10 +100,15 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
     """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
-    if context.called in _MADE:
+    if context.called in _MADE or (context.called == "expand" and not any(map(selection, given))):
         return bool(_dims(context, node))
-    of_all = context.called in _MEASURES and not node.meta["val"].shape
-    return not of_all and context.called in _CARRIED | _REDUCTIONS and any(map(_of_one_axis, given))
+    if context.called in _MEASURES:
+        carries = bool(node.meta["val"].shape)
+    elif context.called in _WITHIN:
+        carries = bool(_dims(context, node))
+    else:
+        carries = context.called in _CARRIED | _REDUCTIONS
+    return carries and any(map(_of_one_axis, given))
 
 
 def _of_one_axis(x: Any) -> bool:
@@ -114,8 +121,14 @@ def _of_one_axis(x: Any) -> bool:
 
 def _dims(context: Context, node: Any) -> list[int]:
     """Return the axes of a node's result that consist of pieces."""
-    shape = getattr(node.meta.get("val"), "shape", ())
-    return [n for n, size in enumerate(shape) if symbol_of(size) in context.lengths]
+    return [n for n, size in enumerate(_shape(node)) if symbol_of(size) in context.lengths]
+
+
+def _shape(node: Any) -> Sequence[Any]:
+    """Return the shape of a node's result, or of the first one."""
+    made = node.meta.get("val")
+    shape: Sequence[Any] = getattr(next(leaves_of(made), None), "shape", ())
+    return shape
 
 
 def _piece(x: Any, k: int) -> Any:
@@ -149,7 +162,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         if any(symbol_of(x.meta["val"].shape[along]) in context.lengths for x in node.args[0]):
             return _concatenated_pieces(context, node, args[0], along)
     if not counts:
-        made = symbol_of(node.meta["val"].shape[dims[0]]) if dims else None
+        made = symbol_of(_shape(node)[dims[0]]) if dims else None
         counts = {len(context.lengths[made]) if made is not None else 1}
     if len(counts) > 1:
         raise many()
@@ -174,9 +187,9 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     if name in _REDUCTIONS and not dims:
         return _reduction_of_pieces(context, node, args, kwargs)
     is_carried = name in _CARRIED | _REDUCTIONS or is_of_each_element(f)
-    if not is_carried:
+    if not (is_carried or (name in _WITHIN and dims)):
         raise many()
-    if name == "unbind":
+    if isinstance(node.meta["val"], tuple | list):
         return [
             Pieces(tuple(map(with_outer_mask, own)))
             for own in zip(*map(of, range(count)), strict=True)
@@ -184,7 +197,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     values = []
     for k in range(count):
         value = of(k)
-        if name in _MADE:
+        if lifted_mask(value)[0] is None and dims:
             value = _masked_like(context, value, dims[0], k, node)
         values.append(with_outer_mask(value))
     return Pieces(tuple(values))

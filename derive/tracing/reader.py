@@ -35,6 +35,10 @@ _COUNT = (
     "the number of elements depends on the values; pass the positions as an integer argument, or "
     "use a mask, torch.where(mask, x, 0)"
 )
+_BINS = (
+    "the number of elements depends on the values; count with "
+    "torch.nn.functional.one_hot(x, bins).sum(0), where bins is the number of different values"
+)
 COMPLEX = "complex tensors are not supported; write the real and the imaginary part as two tensors"
 _FOURIER = (
     "a Fourier transform is not an index expression; compute it outside and pass its result as "
@@ -59,9 +63,8 @@ _NAMES = {
         "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
         "rrelu_with_noise alpha_dropout"
     ),
-    _COUNT: (
-        "nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive bincount"
-    ),
+    _COUNT: ("nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive"),
+    _BINS: "bincount histc",
     _RECURRENT: "lstm gru",
     COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
     _MATRIX: (
@@ -258,6 +261,8 @@ class Reader:
         if isinstance(made, tv.TracedValue) and hasattr(value, "shape") and not tv.selection(made):
             want = [self.context.sizes.of(n) for n in value.shape]
             have = made.shape
+            if not all(map(self.context.sizes.are_known, want)):
+                raise many()
             same = len(want) == len(have) and all(
                 self.context.sizes.hint(a) == self.context.sizes.hint(b)
                 for a, b in zip(want, have, strict=True)
@@ -362,8 +367,8 @@ class Reader:
             return made
         if name is None and len([u for u in node.users if u.op != "output"]) < 2:
             return made
-        stem = name_of(node.target).strip("_").partition(".")[0]
-        return self.context.named(made, name or stem or "part")
+        stem = name_of(node.target).strip("_").partition(".")[0] or "part"
+        return self.context.named(made, name or ("index" if made.kind == "int" else stem))
 
     def _kept_within(self, node: Any, made: tv.TracedValue, name: str | None) -> tv.TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""

@@ -35,6 +35,7 @@ class SymbolicSizes:
         self.least: list[sympy.Expr] = []
         """Expressions assumed to be >= 0: a part of an axis is no longer than the axis."""
         self._plain: dict[Any, sympy.Expr] = {}
+        self._in_inputs: dict[Any, sympy.Expr] = {}
         self._equal: dict[Any, bool] = {}
         self.rounded: dict[sympy.Expr, sympy.Symbol] = {}
         """Floor divisions that may leave a remainder, each with a symbol, as it is a size."""
@@ -157,13 +158,16 @@ class SymbolicSizes:
             if any(int(b) == 0 or int(a) % int(b) for a, b in pairs):
                 return False
             least = [sympy.sympify(self.value(e, way)) for e in self.least]
-        except ValueError:
+        except (ValueError, ZeroDivisionError):
             return False
         return all(e.is_integer and e >= 0 for e in least)
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
         """Evaluate a size at these values of the symbols of the inputs."""
-        return substitute_symbols(self.meant(self._resolved(e)), way)
+        key = (e, self._state())
+        if key not in self._in_inputs:
+            self._in_inputs[key] = self.meant(self._resolved(e))
+        return substitute_symbols(self._in_inputs[key], way)
 
     def _quotient_of(self, x: sympy.Expr) -> sympy.Expr:
         """Return a floor division as a quotient if it is exact or rounds up, else as a symbol."""
@@ -292,8 +296,9 @@ def substitute_symbols(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
     Raises:
         ValueError: a size would be negative.
     """
+    e = sympy.sympify(e)
     try:
-        return sympy.sympify(e).xreplace(dict(values))
+        return e.xreplace(dict(values)) if values else e
     except AssertionError as error:
         # The functions of torch's sizes do not take a negative one.
         raise ValueError(f"a size would be {error}") from error
@@ -372,7 +377,7 @@ def _falsified(
     holds = _quick(asked, symbols)
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
         way = {**hints, **dict(zip(symbols, values, strict=True))}
-        if holds(values) or _guard_holds(asked, way) or not sizes.takes(way):
+        if holds(values) or not sizes.takes(way) or _guard_holds(asked, way):
             continue
         counts = (
             sympy.prod([sizes.value(sizes.plain(a.size), way) for a in v.atoms])

@@ -128,6 +128,7 @@ def _symbolic_replacements() -> Any:
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
         torch.Tensor.__getitem__: _at,
+        torch.Tensor.__setitem__: _put,
     }
     others |= dict.fromkeys(pools, _max_pool1d)
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
@@ -169,12 +170,9 @@ def _max_pool1d(
 
 def _at(x: Any, index: Any) -> Any:
     """Return x[index]; an integer tensor without axes, which torch makes a number, selects."""
-    import torch
-
     parts = index if isinstance(index, tuple) else (index,)
-    tensors = {n: p for n, p in enumerate(parts) if isinstance(p, torch.Tensor)}
-    ones = [n for n, p in tensors.items() if not (p.shape or p.dtype.is_floating_point)]
-    if not ones or any(tensors[n].dtype is torch.bool for n in ones):
+    tensors, ones = _tensors_in(parts)
+    if not ones:
         return x[index]
     if len(tensors) > len(ones) or any(isinstance(p, list | bool) for p in parts):
         return x[tuple(p.reshape(1) if n in ones else p for n, p in enumerate(parts))]
@@ -185,6 +183,36 @@ def _at(x: Any, index: Any) -> Any:
         axis = -1 - sum(kept[n + 1 :]) if after else sum(kept[:n])
         x, kept[n] = x.index_select(axis, parts[n].reshape(1)).squeeze(axis), 0
     return x
+
+
+def _tensors_in(parts: Sequence[Any]) -> tuple[list[int], list[int]]:
+    """Return (the places of tensors in an index, those of integers without axes).
+
+    The second list is empty if there is a truth without axes.
+    """
+    import torch
+
+    tensors = [n for n, p in enumerate(parts) if isinstance(p, torch.Tensor)]
+    ones = [n for n in tensors if not parts[n].shape and not parts[n].is_floating_point()]
+    return tensors, [] if any(parts[n].dtype is torch.bool for n in ones) else ones
+
+
+def _put(x: Any, index: Any, value: Any) -> None:
+    """x[index] = value; an integer tensor without axes, which torch makes a number, selects."""
+    import torch
+
+    parts = index if isinstance(index, tuple) else (index,)
+    tensors, ones = _tensors_in(parts)
+    if not ones:
+        x[index] = value
+        return
+    if len(ones) == len(tensors) and isinstance(value, torch.Tensor):
+        # The part that is written has one more axis, of size 1, at the place of the integers.
+        after = sum(p is None or isinstance(p, slice) for p in parts[ones[-1] + 1 :])
+        if not any(p is Ellipsis for p in parts[: ones[0]]):
+            after += x.dim() - sum(p is not None and p is not Ellipsis for p in parts)
+        value = value.unsqueeze(-1 - after) if value.dim() > after else value
+    x[tuple(p.reshape(1) if n in ones else p for n, p in enumerate(parts))] = value
 
 
 def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:

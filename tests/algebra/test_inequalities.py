@@ -43,6 +43,7 @@ SHORTER = (Extent("t"), Extent("u", size=Size("t") + num(-2)))
 HALVED = (Extent("t"), Extent("u", size=Call("floordiv", (Size("t") + num(-2), num(2))) + num(1)))
 SHORTEST = (Extent("k"), Extent("l"), Extent("u", size=Call("minimum", (Size("k"), Size("l")))))
 
+HALF = num(Fraction(1, 2))
 LONGEST = Call("maximum", (Size("k"), num(1)))
 TURNED = (
     Extent("k"),
@@ -82,6 +83,10 @@ KNOWN = [
     (SHORTEST, less(k, Size("u")), None),
     (JOINED, Rel("<=", LONGEST, Size("k") + num(1)), True),
     (JOINED, Rel("<=", LONGEST, Size("k")), None),
+    (JOINED, Rel("<=", HALF * k - HALF, HALF * Size("k") + num(-1)), True),
+    (JOINED, Rel("<=", HALF * k, HALF * Size("k") + num(-1)), None),
+    (JOINED, Rel("<", k + HALF, Size("k")), True),
+    (JOINED, Rel("==", HALF * k, k + HALF), False),
 ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from kit.each import each_row
 from kit.equations import evaluated, expressions, flat, index, samples
 
 import derive
@@ -255,7 +256,7 @@ def test_the_root_of_a_square_is_not_its_base():
     np.testing.assert_allclose(evaluated((i,), root, tensors), [1.5, 2.0])
 
 
-@pytest.mark.parametrize("exponent", ["1/2", "-1/2", "3/2", "1/3", "-1", "2"])
+@each_row("exponent", ["1/2", "-1/2", "3/2", "1/3", "-1", "2"])
 def test_positive_parts_leave_a_root_and_signs_do_not(exponent):
     inside = mul(
         constant(-4), atom(x(i)), atom(ex.Size("j"), 3), atom(ex.Call("exp", (atom(x(i)),)), 2)
@@ -394,8 +395,8 @@ def test_a_root_of_numbers_that_multiply_to_more_than_a_float():
 HALF = Fraction(1, 2)
 
 
-@pytest.mark.parametrize(
-    ("value", "exponent", "power"),
+@each_row(
+    "value, exponent, power",
     [
         (Fraction(4, 9), HALF, Fraction(2, 3)),
         (Fraction(8), Fraction(-2, 3), Fraction(1, 4)),

@@ -37,16 +37,14 @@ def test_every_reduction_has_a_definition_in_both_oracles():
     assert set(KINDS) - set(REDUCTIONS) == {OTHERS.name}
 
 
-@pytest.mark.parametrize("row", REDUCTIONS.values(), ids=lambda row: row.name)
+@each_row("row", REDUCTIONS.values())
 def test_what_nothing_is_is_what_the_oracle_says(row):
     assert reference_values.REDUCTIONS[row.name]([]) == pytest.approx(row.of_nothing, nan_ok=True)
     assert grid.REDUCTIONS[row.name].of_nothing == pytest.approx(row.of_nothing, nan_ok=True)
 
 
-@pytest.mark.parametrize("row", REDUCTIONS.values(), ids=lambda row: row.name)
+@each_row("row", [row for row in REDUCTIONS.values() if not math.isnan(row.neutral)])
 def test_what_is_neutral_changes_nothing(row):
-    if math.isnan(row.neutral):
-        pytest.skip("a mean has no neutral element")
     taken = [(0, 0.5), (1, -2.0), (2, 1.5)] if row.dtype != "bool" else [(0, True), (1, False)]
     more = [*taken, (len(taken), row.neutral)]
     assert reference_values.REDUCTIONS[row.name](more) == reference_values.REDUCTIONS[row.name](

@@ -19,8 +19,8 @@ def of(kind, *values):
     return REDUCTIONS[kind](list(enumerate(values)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "value"),
+@each_row(
+    "kind, value",
     [
         *(("sum", 0), ("prod", 1), ("max", -math.inf), ("amax", -math.inf), ("min", math.inf)),
         *(("amin", math.inf), ("logsumexp", -math.inf), ("any", False), ("all", True)),
@@ -67,8 +67,8 @@ def test_a_function_has_the_value_that_numpy_has(name):
         assert found == pytest.approx(wanted, rel=1e-13, abs=1e-300, nan_ok=True), arguments
 
 
-@pytest.mark.parametrize(
-    ("e", "wanted"),
+@each_row(
+    "e, wanted",
     [
         (Call("exp", (num(0),)) + num(2), 3.0),
         (Pow(num(2), num(-2)) * num(3), 0.75),

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from kit.each import each_row
 from kit.equations import evaluated, flat, index, with_lets
 
 import derive
@@ -240,7 +241,7 @@ def test_a_summed_position_of_another_class_stays(sizes):
     assert value[-1] == 0 and value[0] != 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     "t",
     [
         term((j,), Delta(k, T(j)), Pow(x(num(0)), num(2))),
@@ -249,14 +250,6 @@ def test_a_summed_position_of_another_class_stays(sizes):
         term((j, j1), Delta(k, add(atom(j), atom(j1)))),
         term((), Delta(i, i1), x(i)),
         term((i2,), Delta(i, i1), x(i2)),
-    ],
-    ids=[
-        "a gather at a summed index",
-        "a gather at a free index",
-        "an affine position",
-        "two summed indices",
-        "both sides free",
-        "both sides free beside a sum",
     ],
 )
 def test_a_delta_that_cannot_be_solved_stays(t):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kit.each import each_row
 
 torch = pytest.importorskip("torch")
 
@@ -99,7 +100,7 @@ def test_first_and_second_derivatives(text, said):
     assert gradgradcheck(f, tensors)
 
 
-@pytest.mark.parametrize("text", [t for t in BY_HAND if t is not PROJECTED])
+@each_row("text", [t for t in BY_HAND if t is not PROJECTED])
 def test_no_difference_is_formed_where_a_matrix_product_does(text):
     """Nor in the backward: nothing has the axes i, j and d."""
     cost = derive.derivation(made(text, "")).cost
@@ -193,7 +194,7 @@ def opens(text: str) -> bool:
     return "~centred" in computed(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "y[i] = sum[d]((X[i,d]-b[d])**2)",  # X has all the axes
@@ -215,7 +216,7 @@ def test_what_is_not_multiplied_out(text):
     assert not opens(text)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "y[i,j] = sum[d]((X[i,d]-Y[j,d])**2)",
@@ -237,8 +238,8 @@ def test_what_is_multiplied_out(text):
     assert opens(text)
 
 
-@pytest.mark.parametrize(
-    ("factor", "is_nonnegative"),
+@each_row(
+    "factor, is_nonnegative",
     [
         ("w[j,d]**2", True),
         ("sigmoid(w[j,d])", True),

@@ -1,7 +1,7 @@
 """Where a gradient is wrong is said if it is the same at every point."""
 
-import pytest
 import torch
+from kit.each import each_row
 
 from derive.auditing.error_regions import where
 from derive.auditing.evidence import Evidence
@@ -35,8 +35,8 @@ def zero(g):
     return torch.zeros_like(g)
 
 
-@pytest.mark.parametrize(
-    ("change", "text"),
+@each_row(
+    "change, text",
     [
         (lambda g, x, r: g.flip(1), "reverse order along axis 1"),
         (lambda g, x, r: g.roll(g.shape[1] // 2, 1), "halves of axis 1 stand in each other's"),

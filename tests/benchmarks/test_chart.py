@@ -112,8 +112,8 @@ def test_one_is_a_tick_of_every_range():
         assert len({b - a for a, b in pairwise(found)}) <= 1
 
 
-@pytest.mark.parametrize(
-    ("ratio", "text"),
+@each_row(
+    "ratio, text",
     [
         (0.0156, "0.016"),
         (0.03, "0.030"),

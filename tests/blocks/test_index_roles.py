@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 
 from derive import DeriveError, parse
 from derive.blocks.index_roles import roles
@@ -40,8 +41,8 @@ def test_what_is_read_elsewhere_too_is_whole():
     assert found.sums == {"t"}
 
 
-@pytest.mark.parametrize(
-    ("text", "letter", "said"),
+@each_row(
+    "text, letter, said",
     [
         ("y[n] = x[n]", "m", "op has no index m; its indices are n"),
         ("y[*p] = exp(x[*p])", "p", "*p is a group of axes"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from kit.each import each_row
 from kit.equations import SIZES, evaluated, flat, index, samples
 
 from derive.algebra.expr import Access, Add, Call, Iverson, Mul, Pow, Reduce, Rel, Where, num
@@ -23,7 +23,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@each_row("name", FORMS)
 def test_the_flat_form_has_the_same_value(name):
     e = FORMS[name]
     tensors = samples()

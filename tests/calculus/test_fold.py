@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from kit.chains import CHAINS
-from kit.each import each_operation, each_option
-from kit.equations import flat, index, numbers, operations, samples, with_lets
+from kit.each import each_operation, each_option, each_row
+from kit.equations import cost, flat, index, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.slopes import along
 
@@ -26,7 +26,7 @@ from derive.calculus.build_lets import flatten_operation
 from derive.calculus.fold import DefinitionIndex, fold_rules, multiples
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.lets import Let, Lets, inline, is_named_sum
-from derive.calculus.rematerialize import cost, operation_costs
+from derive.calculus.rematerialize import operation_costs
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.notation.operation import options
@@ -162,8 +162,8 @@ def names_read(lets, e):
             yield lets.display_name(a.tensor)
 
 
-@pytest.mark.parametrize(
-    ("text", "read"),
+@each_row(
+    "text, read",
     [
         ("op f(x[i]) -> y\ny[i] = tanh(x[i])", {"y", "G"}),
         ("op f(x[i]) -> y\ny[i] = exp(x[i])", {"y", "G"}),

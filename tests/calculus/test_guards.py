@@ -290,6 +290,17 @@ def test_an_axis_that_is_read_at_a_number_has_that_many_positions(equations, siz
         assert bounds.holds(Rel("<=", num(least + 1), Size(extent))) is None
 
 
+def test_a_window_of_a_given_size_holds_its_middle():
+    op = parse(
+        "op f(x[c]; window=size(w)) -> y\n"
+        "y[c] = log(sum[d | c - size(w)/2 <= d and d <= c + size(w)/2 - 1/2](x[d]**2))"
+    )
+    assert least_sizes(op) == {"w": 1}
+    assert ".any(" not in source(op)
+    failed = [c for c in checks_of(op, load(op)) if not c.ok]
+    assert not failed, failed
+
+
 NEIGHBOURS = (
     "op f(x[n], s[k]: int, w[k]) -> y\n"
     "y[k] = (1 - w[k])*x[s[k]] + w[k]*where(s[k] + 1 < size(n), x[s[k]+1], 0)"
@@ -335,7 +346,7 @@ def row_major(*parts):
     return add(constant(0), *(scale(atom(i), c) for c, i in parts))
 
 
-@pytest.mark.parametrize("position", range(12))
+@each_row("position", range(12))
 def test_a_row_major_position_has_a_digit_for_each_index(position):
     case = case_of(BOUNDS_POSITIONS, rel("==", row_major((4, t), (1, u)), position))
     assert not case.denied
@@ -344,7 +355,7 @@ def test_a_row_major_position_has_a_digit_for_each_index(position):
     assert turned.denied and turned.indices == case.indices and turned.position == position
 
 
-@pytest.mark.parametrize(
+@each_row(
     "condition",
     [
         rel("==", row_major((3, t), (1, u)), 5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.equations import flat, index
 
 from derive import load, parse
@@ -74,7 +75,7 @@ BODIES = {
 }
 
 
-@pytest.mark.parametrize("body", BODIES)
+@each_row("body", BODIES)
 def test_the_function_of_a_multiple(body):
     parameters = "; c=2.0" if "c" in body.replace("exp", "") else ""
     op = parse(f"op f(x[n], z[n], w[m]{parameters}) -> y\ny[n] = {body} + 0*z[n]*x[n]*sum[m](w[m])")

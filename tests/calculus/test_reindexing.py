@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.lowered import assert_right
 
 from derive import derivation, load, parse, read_torch
@@ -70,7 +71,7 @@ def test_the_condition_has_both_indices_as_they_stand():
     assert BOUNDS.form(e.body.positions[0]) == BOUNDS.form(Size("k") + num(-1) - j)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "e",
     [
         Reduce("prod", (j,), x(j), Rel("<=", j, k)),

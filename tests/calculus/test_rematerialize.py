@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from kit.equations import flat
+from kit.equations import cost, flat
 from kit.lowered import assert_right
 
 import derive
 from derive.algebra.expr import Access, Call, Index, Mul, Reduce
-from derive.calculus.rematerialize import cost, operation_costs
+from derive.calculus.rematerialize import operation_costs
 
 # ------------------------------------------------------------------------------------ rematerialize
 

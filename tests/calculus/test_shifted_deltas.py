@@ -296,7 +296,7 @@ def test_every_rule_has_cases():
     assert set(FIRES) == set(STANDS) == set(RULES)
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+@each_row("rule", RULES.values())
 def test_a_rule_says_what_it_uses_and_why_it_ends(rule):
     assert rule.name and rule.states and rule.shrinks
 
@@ -310,7 +310,7 @@ def test_a_rule_keeps_the_value_at_all_sizes(name):
             assert_equal(before, made, complete(sizes))
 
 
-@pytest.mark.parametrize("name", STANDS)
+@each_row("name", STANDS)
 def test_a_rule_does_not_fire_elsewhere(name):
     for t in STANDS[name]:
         assert RULES[name].apply(t) is None

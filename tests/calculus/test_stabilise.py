@@ -163,8 +163,8 @@ def test_a_sum_of_another_function_is_no_logsumexp():
     assert kinds("y[j] = log(sum[k](cosh(B[j,k])))") == ["sum"]
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
+@each_row(
+    "text, found",
     [
         ("y[j,k] = log(2 + exp(B[j,k]))", ["exp", "log"]),
         ("y[j,k] = 1/(2 + exp(B[j,k]))", ["exp"]),

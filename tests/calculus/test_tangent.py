@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit.each import each_operation, some_now
+from kit.each import each_operation, each_row, some_now
 from kit.equations import numbers, with_lets
 from kit.once import sample
 from kit.tangents import INVENTED
@@ -139,6 +139,6 @@ EDGES = {
 }
 
 
-@pytest.mark.parametrize("text", EDGES)
+@each_row("text", EDGES)
 def test_each_reduction_has_the_convention_of_its_gradient(text):
     assert str(api.tangents(parse(f"op f(x[k]) -> y\ny = {text}"))["y"]) == EDGES[text]

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from kit.each import each_row
 
 from derive.algebra.expr import Access, Call, Guard, Pow, Rel, num
 from derive.algebra.factor import to_tree
@@ -100,7 +101,7 @@ def facts_of(body: str) -> Facts:
     return ValueFacts(flatten_operation(op).get).facts(Access("y", ()))
 
 
-@pytest.mark.parametrize("body", [*MODERATE, *GROWING])
+@each_row("body", [*MODERATE, *GROWING])
 def test_what_grows_no_faster_than_a_polynomial_is_moderate(body):
     assert facts_of(body).moderate is (body in MODERATE)
 
@@ -128,7 +129,7 @@ UNDEFINED = (
 )
 
 
-@pytest.mark.parametrize("body", [*DEFINED, *UNDEFINED])
+@each_row("body", [*DEFINED, *UNDEFINED])
 def test_what_may_be_nan_or_infinite_without_an_overflow_is_not_defined(body):
     assert facts_of(body).defined is (body in DEFINED)
 
@@ -154,7 +155,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize("body", TREES)
+@each_row("body", TREES)
 def test_the_facts_of_an_equation_before_it_is_flat(body):
     op = parse(f"op f(x[i]) -> y\ny[i] = {body}")
     facts = ValueFacts(lambda name: None).facts(op.equations[0].body)

@@ -186,7 +186,7 @@ def test_of_several_outputs():
     assert compare(op, {"x": 6 * x, "y": torch.full((2,), 3.0)}, x, of="z").exact
     with pytest.raises(DeriveError, match="f has several outputs; choose one with of=: y, z"):
         compare(op, {"x": x}, x)
-    with pytest.raises(DeriveError, match="no differentiable output q; it has y, z"):
+    with pytest.raises(DeriveError, match="no differentiable output 'q'; it has y, z"):
         compare(op, {"x": x}, x, of="q")
 
 

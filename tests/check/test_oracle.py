@@ -146,7 +146,7 @@ OF_NOTHING = {
 }
 
 
-@pytest.mark.parametrize("kind", OF_NOTHING)
+@each_row("kind", OF_NOTHING)
 def test_of_nothing(kind):
     empty = scalar(over(kind, k, body=x(k)), {"k": 0}, x=np.empty(0))
     never = scalar(over(kind, k, body=x(k), condition=Or(())), {"k": 2}, x=np.ones(2))

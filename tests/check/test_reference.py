@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from kit.command import ROOT
-from kit.each import each_operation, some_now
+from kit.each import each_operation, each_row, some_now
 from kit.once import sample
 from kit.programs import random_program
 from kit.slopes import along
@@ -156,7 +156,7 @@ def gradient(text, **tensors):
     return made.tolist(), found.tolist()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         "where(x[n] > 0, log(x[n]), 0)",
@@ -188,8 +188,8 @@ def test_a_guarded_position_may_be_out_of_range_and_no_other():
             reference.values(op, {"x": torch.ones(3), "T": torch.tensor([0, wrong])})
 
 
-@pytest.mark.parametrize(
-    ("kind", "of_nothing"),
+@each_row(
+    "kind, of_nothing",
     [
         *(("sum", 0), ("prod", 1), ("mean", np.nan), ("logsumexp", -np.inf)),
         *(("max", -np.inf), ("amax", -np.inf), ("min", np.inf), ("amin", np.inf)),

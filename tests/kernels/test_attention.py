@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from kit.each import some_now
+from kit.each import each_row, some_now
 from kit.lowered import assert_right
 from kit.texts import source
 
@@ -69,8 +69,8 @@ y[b,i,h,e] = sum[j](v[b,j,e]*softmax[j](sum[d](q[b,h,i,d]*k[b,j,d])))"""
     assert [lets.display_names[x.name] for x in mean.batch] == ["b", "i"]
 
 
-@pytest.mark.parametrize(
-    ("inputs", "body"),
+@each_row(
+    "inputs, body",
     [
         ("", "2*sum[j](v[j,e]*softmax[j](sum[d](q[i,d]*k[j,d])))"),
         ("", "sum[j](v[j,e]*softmax[i](sum[d](q[i,d]*k[j,d])))"),

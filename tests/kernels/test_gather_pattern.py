@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from kit.each import each_row
 from kit.texts import source
 
 from derive import parse
@@ -67,7 +68,7 @@ def test_a_sum_of_all_is_a_sum_of_the_kernel():
     assert kernels("nll_loss, unreduced", "y = sum[n](where(t[n] != none, x[n,t[n]], 0))")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     (
         "x[n,t[n]]",  # a read that nothing guards

@@ -81,6 +81,7 @@ def each_row(
 def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
     """Test every row, and raise one error of all that fail."""
     wrong: list[BaseException] = []
+    left_out: list[BaseException] = []
     count = 0
     for row in rows:
         count += 1
@@ -89,7 +90,12 @@ def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
                 test(*row)
         except (Exception, pytest.fail.Exception) as error:
             wrong.append(error)
+        except pytest.skip.Exception as skipped:
+            left_out.append(skipped)
     assert count, "there are no rows"
+    if left_out and len(left_out) == count:
+        raise left_out[0]
+    wrong += (AssertionError(f"a row is skipped: {skipped}") for skipped in left_out)
     if wrong:
         raise BaseExceptionGroup(f"{len(wrong)} of {count} rows", wrong)
 

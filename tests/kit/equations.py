@@ -7,7 +7,7 @@ pass. Values are positive and apart from each other, so that no sample stands at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -22,6 +22,7 @@ from derive.algebra.poly import Poly
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.flatten import flatten
 from derive.calculus.lets import Let, Lets
+from derive.calculus.rematerialize import operation_costs
 from derive.notation.operation import Number, Operation, SizeOf
 
 __all__ = [
@@ -295,3 +296,11 @@ LONG = frozenset(
 def marks(name: str) -> tuple[pytest.MarkDecorator, ...]:
     """What a test that loops over all indices of the operation is marked with."""
     return (pytest.mark.long,) if name in LONG else ()
+
+
+def cost(polys: Iterable[Poly]) -> float:
+    """The cost of computing these once, common subexpressions once."""
+    found: dict[ex.Expr, float] = {}
+    for p in polys:
+        found |= operation_costs(p)
+    return sum(found.values())

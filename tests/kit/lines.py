@@ -27,8 +27,8 @@ def made(text):
 
 
 def lines(text, function):
-    tree = plain_tree(text)
-    found = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == function)
+    defined = (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef))
+    found = plain_tree(next(n for n in defined if n.name == function))
     returned = [f"y = {ast.unparse(s.value)}" for s in found.body if isinstance(s, ast.Return)]
     return [ast.unparse(s) for s in found.body] + returned
 
@@ -39,9 +39,8 @@ def run(text, tensors, fuses=False, **parameters):
     f = load(op)
     with ExitStack() as stack:
         if fuses:
-            own = {"_fuses": lambda q, k, v, mask: q.shape[-1] == v.shape[-1]}
-            assert own.keys() <= f.__globals__.keys()
-            stack.enter_context(patch.dict(f.__globals__, own))
+            shared, own = f.__globals__["rt"], lambda q, k, v, mask: q.shape[-1] == v.shape[-1]
+            stack.enter_context(patch.object(shared, "_fuses", own))
         _run(op, f, tensors, parameters)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, TypeVar
 
+Tree = TypeVar("Tree", ast.Module, ast.FunctionDef)
 DTYPES = ("low", "wide", "dtype")
 _TAKEN = (
     *("cast", "widened", "cast_alike", "widened_for_kernel"),
@@ -50,12 +51,12 @@ def _is_wide(keyword: ast.keyword) -> bool:
     return keyword.arg == "dtype" and isinstance(keyword.value, ast.Name)
 
 
-def plain_tree(text: str) -> ast.Module:
-    """The module without them; its helpers stay."""
-    tree: ast.Module = _Plain().visit(ast.parse(text))
-    return tree
+def plain_tree(tree: Tree) -> Tree:
+    """A module or a function without them; helpers stay."""
+    made: Tree = _Plain().visit(tree)
+    return made
 
 
 def plain(text: str) -> str:
-    """The same as text."""
-    return ast.unparse(ast.fix_missing_locations(plain_tree(text)))
+    """The text of a module without them."""
+    return ast.unparse(ast.fix_missing_locations(plain_tree(ast.parse(text))))

@@ -22,8 +22,9 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
 
     What only rearranges has the backward of torch itself: None.
     """
-    defined = {n.name: n for n in ast.walk(plain_tree(text)) if isinstance(n, ast.FunctionDef)}
-    whole = next(f.body for name, f in defined.items() if name.endswith("_forward"))
+    tree = ast.parse(text)
+    defined = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    whole = next(plain_tree(f).body for name, f in defined.items() if name.endswith("_forward"))
     # What stands without autocast is of the body.
     forward = [s for b in whole for s in (b.body if isinstance(b, ast.With) else [b])]
     # The bodies of all orders: the others are written in place, or have kernels.
@@ -35,7 +36,7 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
         made.append(f"y = {ast.unparse(last.value)}")
     if "backward" not in defined:
         return made, None
-    *body, _ = of_order(defined["backward"].body, first=False)
+    *body, _ = of_order(plain_tree(defined["backward"]).body, first=False)
     backward = [ast.unparse(s) for b in body for s in (b.body if isinstance(b, ast.If) else [b])]
     arguments = re.compile(r".*= ctx\.\w+$|.*= None$|return \(None,")
     return made, [t.replace("ctx.", "") for t in backward if not arguments.match(t)]

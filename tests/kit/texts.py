@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -10,7 +11,8 @@ from derive.memory import imported
 from derive.module import runtime
 from derive.notation.operation import Operation
 
-rt = imported("_runtime", runtime.runtime())
+sys.modules["texts"] = ModuleType("texts")
+rt = sys.modules["texts._runtime"] = imported("texts._runtime", runtime.runtime())
 """The runtime as a module."""
 
 
@@ -20,5 +22,5 @@ def source(op: Operation, *options: Any, **named: Any) -> str:
 
 
 def module(name: str, text: str) -> ModuleType:
-    """A module of this form, imported from its text."""
-    return imported(name, runtime.standalone(text))
+    """A module of this form, imported from its text; its package has the runtime."""
+    return imported(f"texts.{name}", text)

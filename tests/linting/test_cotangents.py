@@ -1,6 +1,7 @@
 """DRV3xx: what backward does with cotangents and saved tensors."""
 
 import pytest
+from kit.each import each_row
 from kit.written import function
 
 from derive.linting.lint import lint
@@ -49,12 +50,12 @@ MEANT = {
 }
 
 
-@pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
+@each_row("text", UNREAD.values())
 def test_a_cotangent_that_is_never_read(text):
     assert codes(text) == ["DRV301"]
 
 
-@pytest.mark.parametrize("text", MEANT.values(), ids=MEANT)
+@each_row("text", MEANT.values())
 def test_a_cotangent_that_may_be_unread(text):
     assert codes(text) == []
 
@@ -86,7 +87,7 @@ def test_a_gradient_without_cotangent(backward):
     assert codes(function("loss, x", TWO, "g", READ + backward)) == ["DRV302"]
 
 
-@pytest.mark.parametrize("backward", WITH.values(), ids=WITH)
+@each_row("backward", WITH.values())
 def test_a_gradient_with_a_cotangent(backward):
     assert codes(function("loss, x", TWO, "g", READ + backward)) == []
 
@@ -118,12 +119,12 @@ LEFT = {
 }
 
 
-@pytest.mark.parametrize("backward", CHANGED.values(), ids=CHANGED)
+@each_row("backward", CHANGED.values())
 def test_a_changed_cotangent(backward):
     assert codes(function("x", SAVE + "return x * 2", "g", READ + backward)) == ["DRV303"]
 
 
-@pytest.mark.parametrize("backward", LEFT.values(), ids=LEFT)
+@each_row("backward", LEFT.values())
 def test_a_cotangent_that_stays(backward):
     assert codes(function("x", SAVE + "return x * 2", "g", READ + backward)) == []
 
@@ -147,12 +148,12 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize("backward", SAVED.values(), ids=SAVED)
+@each_row("backward", SAVED.values())
 def test_a_changed_saved_tensor(backward):
     assert codes(function("x", SAVE + "return x * 2", "g", backward)) == ["DRV304"]
 
 
-@pytest.mark.parametrize("backward", KEPT.values(), ids=KEPT)
+@each_row("backward", KEPT.values())
 def test_a_saved_tensor_that_stays(backward):
     assert codes(function("x", SAVE + "return x * 2", "g", backward)) == []
 
@@ -187,7 +188,7 @@ def test_a_viewed_cotangent(backward):
     assert codes(function("x", SAVE + "return f(x)", "g", READ + backward)) == ["DRV305"]
 
 
-@pytest.mark.parametrize("backward", SHAPED.values(), ids=SHAPED)
+@each_row("backward", SHAPED.values())
 def test_a_cotangent_of_any_layout(backward):
     assert codes(function("x", SAVE + "return f(x)", "g", READ + backward)) == []
 

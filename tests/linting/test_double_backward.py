@@ -1,6 +1,5 @@
 """DRV4xx: second derivatives."""
 
-import pytest
 from kit.each import each_row
 from kit.written import function, set_up
 
@@ -133,7 +132,7 @@ FINE = {
 }
 
 
-@pytest.mark.parametrize("text", CONSTANT.values(), ids=CONSTANT)
+@each_row("text", CONSTANT.values())
 def test_a_saved_intermediate(text):
     assert codes(text) == ["DRV401"]
 
@@ -222,11 +221,11 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("text", LOST.values(), ids=LOST)
+@each_row("text", LOST.values())
 def test_a_step_without_a_derivative(text):
     assert codes(text) == ["DRV402"]
 
 
-@pytest.mark.parametrize("text", HELD.values(), ids=HELD)
+@each_row("text", HELD.values())
 def test_every_step_has_a_derivative(text):
     assert codes(text) == []

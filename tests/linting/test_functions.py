@@ -1,6 +1,7 @@
 """Which classes are Functions, by every form of import."""
 
 import pytest
+from kit.each import each_row
 from kit.written import function
 
 from derive.linting.lint import lint
@@ -45,14 +46,14 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("head", FORMS.values(), ids=FORMS)
+@each_row("head", FORMS.values())
 def test_a_function(head):
     linted = lint(head + BODY)
     assert [f.code for f in linted.findings] == ["DRV101"]
     assert linted.findings[0].function == "A"
 
 
-@pytest.mark.parametrize("head", OTHERS.values(), ids=OTHERS)
+@each_row("head", OTHERS.values())
 def test_another_class(head):
     linted = lint(head + BODY)
     assert not linted.findings
@@ -97,7 +98,7 @@ def test_nested_functions_and_matches_are_left_alone():
     assert not lint(text).findings
 
 
-@pytest.mark.parametrize(
+@each_row(
     "forward",
     [
         "for i in range(3):\n    x = x * 2\nelse:\n    x = x + 1\nreturn x",

@@ -53,13 +53,23 @@ def test_strings_with_invalid_escapes_are_no_warning():
 
 @each_row("code", RULES)
 def test_the_examples_of_a_page(code):
-    """The first is wrong, as the console shows; the last is mended."""
-    wrong, console, mended = re.findall(r"```\w+\n(.*?)```", page(code), re.DOTALL)
+    """The first is wrong, as the console shows; the last says what mends it."""
+    wrong, console, mend = re.findall(r"```\w+\n(.*?)```", page(code), re.DOTALL)
     name = wrong.split("\n")[0].removeprefix("# ")
     found = [f"{name}:{f.line}:{f.column}: {f.code} {f.message}" for f in lint(wrong).findings]
     assert found == console.splitlines()[1:-1]
     assert [f.split()[1] for f in found] == [code]
-    assert not lint(mended).findings
+    assert not lint(patched(wrong, mend)).findings
+
+
+def patched(text: str, mend: str) -> str:
+    """The text with the changes of a diff, whose hunks begin behind the first and at each @@."""
+    for hunk in mend.split("@@\n"):
+        lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+        old, new = ("".join(rest for sign, rest in lines if sign != gone) for gone in "+-")
+        assert text.count(old) == 1
+        text = text.replace(old, new)
+    return text
 
 
 @each_row("code", RULES)

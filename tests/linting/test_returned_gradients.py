@@ -1,6 +1,7 @@
 """DRV2xx: what backward takes and returns."""
 
 import pytest
+from kit.each import each_row
 from kit.written import function, set_up
 
 from derive.linting.lint import lint
@@ -42,12 +43,12 @@ RIGHT = {
 }
 
 
-@pytest.mark.parametrize("text", NUMBER.values(), ids=NUMBER)
+@each_row("text", NUMBER.values())
 def test_a_wrong_number_of_gradients(text):
     assert codes(text) == ["DRV201"]
 
 
-@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+@each_row("text", RIGHT.values())
 def test_a_right_number_of_gradients(text):
     assert codes(text) == []
 
@@ -75,7 +76,7 @@ def test_a_wrong_number_of_cotangents(text):
     assert "DRV202" in codes(text)
 
 
-@pytest.mark.parametrize("text", TAKES.values(), ids=TAKES)
+@each_row("text", TAKES.values())
 def test_a_right_number_of_cotangents(text):
     assert "DRV202" not in codes(text)
 
@@ -112,7 +113,7 @@ def test_a_gradient_without_a_value(backward):
     assert codes(function("x, y", SAVE, "g", READ + backward)) == ["DRV203"]
 
 
-@pytest.mark.parametrize("backward", BOUND.values(), ids=BOUND)
+@each_row("backward", BOUND.values())
 def test_a_gradient_with_a_value(backward):
     assert codes(function("x, y", SAVE, "g", READ + backward)) == []
 
@@ -151,7 +152,7 @@ def test_a_gradient_that_another_input_decides(backward):
     assert codes(function("x, y", SAVE, "g", NONE + backward)) == ["DRV204"]
 
 
-@pytest.mark.parametrize("backward", OWN.values(), ids=OWN)
+@each_row("backward", OWN.values())
 def test_a_gradient_that_its_input_decides(backward):
     assert codes(function("x, y", SAVE, "g", NONE + backward)) == []
 
@@ -183,6 +184,6 @@ def test_requires_grad_of_a_copy(text):
     assert codes(text) == ["DRV205"]
 
 
-@pytest.mark.parametrize("text", ORIGINALS.values(), ids=ORIGINALS)
+@each_row("text", ORIGINALS.values())
 def test_requires_grad_of_something_else(text):
     assert codes(text) == []

@@ -1,6 +1,7 @@
 """DRV1xx: what forward keeps for backward."""
 
 import pytest
+from kit.each import each_row
 from kit.written import function, set_up
 
 from derive.linting.lint import lint
@@ -58,12 +59,12 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
+@each_row("text", KEPT.values())
 def test_a_tensor_on_ctx(text):
     assert codes(text) == ["DRV101"]
 
 
-@pytest.mark.parametrize("text", NUMBERS.values(), ids=NUMBERS)
+@each_row("text", NUMBERS.values())
 def test_anything_else_on_ctx(text):
     assert codes(text) == []
 
@@ -120,12 +121,12 @@ UNCHANGED = {
 }
 
 
-@pytest.mark.parametrize("forward", CHANGED.values(), ids=CHANGED)
+@each_row("forward", CHANGED.values())
 def test_an_input_changed_in_place(forward):
     assert codes(function("x", forward, "g", "return g * 2")) == ["DRV103"]
 
 
-@pytest.mark.parametrize("forward", UNCHANGED.values(), ids=UNCHANGED)
+@each_row("forward", UNCHANGED.values())
 def test_an_input_that_stays(forward):
     assert codes(function("x", forward, "g", "return g * 2")) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.each import each_row
 
 from derive import load, parse
 from derive.check.checks import checks_of
@@ -92,7 +93,7 @@ def test_every_check_passes(name):
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@each_row("name", LOSSES)
 def test_no_more_is_kept_than_by_torch(name):
     text, plain = LOSSES[name]
     x, t = _given(name, double=False)

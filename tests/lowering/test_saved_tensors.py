@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 
 from derive import load, parse
 from derive.pipeline import program_of
@@ -28,7 +29,7 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("text", SAVED)
+@each_row("text", SAVED)
 def test_a_tensor_is_saved_for_the_gradients_that_read_its_elements(text):
     found: dict[str, list[str]] = {}
     for s in program_of(parse(text), None).saved:

@@ -11,6 +11,7 @@ import torch
 from kit.each import each_row
 
 import derive
+from derive import catalog
 from derive.api import source
 from derive.check import oracle
 
@@ -284,6 +285,13 @@ def test_the_condition_compares_whole_shapes():
     text = source(OPS["norm"], standalone=False)
     assert "or x.dim() < w.dim()\n" in text
     assert "or x.shape[x.dim() - w.dim() :] != w.shape\n" in text
+
+
+def test_the_product_of_the_parts_of_an_axis_is_its_size():
+    op = catalog.find("group_norm")
+    assert "weight.shape != (input.shape[1],)" in source(op, standalone=False)
+    with pytest.raises(ValueError, match=r"axis 0 of weight has size 4, but .* is 6$"):
+        derive.load(op)(full(2, 6, 5), full(4), num_groups=3)
 
 
 def test_a_parameter_may_have_any_name():

@@ -59,7 +59,7 @@ def test_a_traceback_shows_its_lines(swish):
     with pytest.raises(TypeError) as caught:
         swish([1.0], torch.ones(()))
     shown = "".join(traceback.format_exception(caught.value))
-    assert 'raise _explained("swish", ' in shown
+    assert 'raise rt.explained("swish", ' in shown
 
 
 def test_where_nothing_can_be_written_it_is_there_for_this_process(monkeypatch):

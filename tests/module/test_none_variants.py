@@ -122,6 +122,13 @@ def test_none_is_the_constant_in_all_of_the_catalog(name):
         compared(op)
 
 
+def test_what_both_branches_of_a_choice_compute_is_written_once():
+    code = derive.source(catalog.find("cross_entropy"))
+    forward = code[code.index("def _cross_entropy_forward") : code.index("class _CrossEntropy")]
+    assert "if weight is None" in forward
+    assert forward.count("gather(") == 1
+
+
 ATTENTION = """op f(q[i,d], k[j,d], v[j,e], bias[i,j]=0, gain[e]=1) -> y
 S[i,j] = sum[d](q[i,d]*k[j,d]) + bias[i,j]
 P[i,j] = exp(S[i,j]) / sum[j](exp(S[i,j]))

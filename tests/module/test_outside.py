@@ -23,6 +23,15 @@ WEIGHTED = (
     "op f(x[n,m], w[n]; reduction=mean|none) -> mean: a | none: e\n"
     "F[n,m] = x[n,m] - logsumexp[k](x[n,k])\ne[n] = -w[n]*F[n,0]\na = sum[n](e[n])/sum[n](w[n])"
 )
+MANY = (
+    WEIGHTED.replace(
+        "w[n]; ",
+        "w[n], shift[m], gain[m]; scale=2, penalty_of_a_row=1, margin_of_a_row=1, "
+        "weight_of_a_row=1, ",
+    )
+    .replace("= x[n,m] -", "= scale*x[n,m]*gain[m] + shift[m] -")
+    .replace("*F[n,0]", "*(F[n,0]*weight_of_a_row + margin_of_a_row*penalty_of_a_row)")
+)
 INSIDE = {
     "a root": COUNTED.replace("s/sum", "sqrt(s)/sum"),
     "a maximum": COUNTED.replace("s = sum[n]", "s = amax[n]"),
@@ -62,7 +71,12 @@ def test_only_sums_products_and_quotients_are_rational():
     assert [split is not None and is_rational(split) for split in splits] == [True, False]
 
 
-@each_row("text", [COUNTED, WEIGHTED])
+def test_many_arguments_are_listed_once():
+    text = texts.source(derive.parse(MANY))
+    assert "rt.apply(_F, *arguments)" in text and "_f_forward(*arguments)" in text
+
+
+@each_row("text", [COUNTED, WEIGHTED, MANY])
 def test_values_and_gradients_are_right(text):
     op = derive.parse(text)
     assert [check for check in checks_of(op, derive.load(op)) if not check.ok] == []

@@ -3,8 +3,10 @@
 from functools import partial
 
 import pytest
+from kit.each import each_row
 
-from derive.module.predicated_lines import Fork, Item, any_of, fewest_lines, predicated, unpacked
+from derive.module.predicated_lines import Fork, Item, fewest_lines, predicated, unpacked
+from derive.module.pretty_printer import any_of
 from derive.program.cse import Line
 from derive.program.merged_bodies import Segment
 from derive.program.torch_ir import FunctionCall, MethodCall, Name, Subscript, literal, text
@@ -41,7 +43,7 @@ FORKS = {
 }
 
 
-@pytest.mark.parametrize("case", FORKS.values(), ids=FORKS)
+@each_row("case", FORKS.values())
 def test_a_fork_is_one_test_under_the_condition_of_its_lines(case):
     first, later, text = case
     assert printed(Fork("f", items(*first), items(*later))) == text

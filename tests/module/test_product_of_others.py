@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 
 import derive
 
@@ -19,7 +20,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("row", ROWS)
+@each_row("row", ROWS)
 def test_it_has_the_digits_of_the_products(row):
     x = torch.tensor([ROWS[row], [1.0, 2.0, 3.0, 4.0]], requires_grad=True)
     exact = x.detach().double()

@@ -120,8 +120,8 @@ def test_functions_take_so_many():
 # ------------------------------------------------------------------------------------ syntax errors
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@each_row(
+    "text, says",
     [
         ("y[i] = x[i", "line 1"),
         ("y[i] = x[i] +", "line 1"),

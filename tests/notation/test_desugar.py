@@ -343,8 +343,8 @@ def sizes(*numbers: int) -> Tuple:
     return Tuple(tuple(map(literal, numbers)))
 
 
-@pytest.mark.parametrize(
-    ("code", "expected"),
+@each_row(
+    "code, expected",
     [
         (flattened(unflattened(X, 1, sizes(2, 3)), 1, 2), "x"),
         (flattened(unflattened(X, -1, sizes(2, 3)), -2, -1), "x"),

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from kit.each import each_row
 from sympy import Eq, IndexedBase, Ne, symbols
 
 from derive import Operation, SpecError, load, parse
@@ -71,8 +72,8 @@ def test_the_first_option_is_the_default_and_each_has_its_output():
     assert choice.outputs == (("mean", "m"), ("sum", "s"))
 
 
-@pytest.mark.parametrize(
-    ("head", "says"),
+@each_row(
+    "head, says",
     [
         ("a=1, a=2", "a"),
         ("a=b", "b"),

@@ -85,8 +85,8 @@ def test_axes_of_one_tensor_have_different_indices() -> None:
     assert extent(op, "i").sources == (("A", 0), ("A", 1))
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "expected"),
+@each_row(
+    "text, name, expected",
     [
         ("y[u] = x[u+1] - x[u]", "u", Add((Size("x0"), num(-1)))),
         ("y[u] = x[u+2] - x[u+1]", "u", Add((Size("x0"), num(-2)))),
@@ -314,8 +314,8 @@ def test_division_makes_a_float() -> None:
     assert kinds("op f(T[i]: int) -> h; h[i] = T[i]**-1")["h"] == "float"
 
 
-@pytest.mark.parametrize(
-    ("condition", "kinds"),
+@each_row(
+    "condition, kinds",
     [
         ("T[n] == c", "int"),
         ("T[n] - 1 == 2*c and T[n] != 7", "int"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from kit.each import each_operation
+from kit.each import each_operation, each_row
 
 import derive
 from derive import SpecError, catalog, parse
@@ -15,8 +15,8 @@ from derive.notation.signs import letters_below
 X = "op f(x[i,k]) -> y; "
 
 
-@pytest.mark.parametrize(
-    ("signs", "words"),
+@each_row(
+    "signs, words",
     [
         ("y[i] = Σₖ x[i,k]²", "y[i] = sum[k](x[i,k]**2)"),
         ("y[i] = Σ[k | k ≤ i] x[i,k]·2", "y[i] = sum[k | k <= i](x[i,k]*2)"),
@@ -68,8 +68,8 @@ def test_a_name_and_a_choice_stay_what_they_are(text):
     assert "[i == j]" not in str(op)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
+@each_row(
+    "text, said",
     [
         ("y[i] = |x[i]", "line 1, column 8: | is never closed"),
         ("y[i] = ⌊x[i]", "line 1, column 8: ⌊ is never closed"),

@@ -42,7 +42,7 @@ CIRCULAR = {
 }
 
 
-@pytest.mark.parametrize("text", CIRCULAR)
+@each_row("text", CIRCULAR)
 def test_a_size_that_follows_from_itself_is_named(text):
     message = refused(text)
     assert "depends on itself" in message and CIRCULAR[text] in message
@@ -181,7 +181,7 @@ BEYOND = [
 ]
 
 
-@pytest.mark.parametrize("body", BEYOND)
+@each_row("body", BEYOND)
 def test_a_number_beyond_float64_is_told_and_not_computed(body):
     start = time.process_time()
     message = refused(f"op f(x[n]) -> y; y[n] = {body}")
@@ -189,7 +189,7 @@ def test_a_number_beyond_float64_is_told_and_not_computed(body):
     assert time.process_time() - start < 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "op f(x[n]; p=9**9**9) -> y; y[n] = p*x[n]",

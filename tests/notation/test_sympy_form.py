@@ -498,7 +498,7 @@ BACK = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), BACK)
+@each_row("text, expected", BACK)
 def test_to_sympy(text: str, expected: str) -> None:
     assert str(to_sympy(parse(text).equations[0].body)) == expected
 

@@ -182,7 +182,7 @@ def test_nothing_is_evaluated() -> None:
         parse("y[i] = x.__class__[i]")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     [
         "op f(mean[n]) -> y; y = mean[n](mean[n])",
@@ -372,8 +372,8 @@ def test_finite_functions_of_numbers(factor: str) -> None:
     assert parse(f"op f(x[i]; p=-1) -> y; y[i] = {factor}*x[i] + p").parameters
 
 
-@pytest.mark.parametrize(
-    ("written", "condition"),
+@each_row(
+    "written, condition",
     [
         ("max[i](where(x[i] > 1, z[i], -inf))", "max[i | x[i] > 1](z[i])"),
         ("argmin[i](where(x[i] > 1, inf, z[i]))", "argmin[i | not x[i] > 1](z[i])"),
@@ -496,7 +496,7 @@ def test_mutated_text_is_an_operation_or_a_spec_error(text: str) -> None:
         well_formed(op)
 
 
-@pytest.mark.parametrize("text", SEEDS)
+@each_row("text", SEEDS)
 def test_seeds_are_well_formed(text: str) -> None:
     well_formed(parse(text))
 
@@ -527,7 +527,7 @@ def test_an_index_that_is_meant_as_a_size_is_told_so():
         parse("op f(Q[i,d], K[j,d]) -> S\nS[i,j] = sum[d](Q[i,d]*K[j,d])/sqrt(d)")
 
 
-@pytest.mark.parametrize("name", ("leaky_relu", "elu", "mish", "relu6", "hardswish", "softsign"))
+@each_row("name", ("leaky_relu", "elu", "mish", "relu6", "hardswish", "softsign"))
 def test_an_activation_that_has_no_name_is_written_out(name):
     with pytest.raises(SpecError, match="write it as ") as found:
         parse(f"op f(x[n], a=0.1) -> y\ny[n] = {name}(x[n])".replace(", a=0.1", "; a=0.1"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sympy
+from kit.each import each_row
 from kit.programs.writing import random_program
 
 from derive import DeriveError, Operation, catalog, parse
@@ -44,7 +45,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@each_row("text", TEXTS)
 def test_text_is_printed_as_it_is_written(text):
     assert str(parse(text)) == text
 
@@ -97,7 +98,7 @@ def test_axes_of_one_size_have_no_order() -> None:
     assert same_operation(parse(text), op)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     [
         "y[i] = x[i]/z[i]",

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.texts import source
 
 from derive import catalog, load, parse
@@ -46,7 +47,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("kind", CODES)
+@each_row("kind", CODES)
 def test_an_output_is_no_view(kind):
     code, wanted = CODES[kind]
     *_, last = unalias_outputs([FRESH, Line("y", code)], ["y"], ["x"])
@@ -178,8 +179,8 @@ def narrow(start: str, length: str) -> Code:
     return MethodCall(Name("G"), "narrow", tuple(map(Literal, ("0", start, length))))
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "copied"),
+@each_row(
+    "one, two, copied",
     [
         (narrow("0", "2"), narrow("2", "3"), False),
         (narrow("2", "3"), narrow("0", "2"), False),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from kit.each import each_row
 from kit.torch_code import torch_code
 
@@ -102,7 +101,7 @@ def test_a_weighted_sum_less_the_whole_weight_rounds_both_products():
     assert "addcmul_" in last(weights, ("c", other))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "made",
     [
         x,
@@ -114,7 +113,6 @@ def test_a_weighted_sum_less_the_whole_weight_rounds_both_products():
         torch_code("x > G"),
         torch_code("w.exp()"),
     ],
-    ids=text,
 )
 def test_nothing_is_written_over_what_is_given_or_has_another_shape_or_kind(made):
     assert last(("a", made), ("c", torch_code("a * G"))) == "c = a * G"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import load, parse, source
@@ -19,7 +20,6 @@ def where(*args):
 
 FOLDED = {
     "a minimum": (torch_code("min(4 - 1, 3)"), "3"),
-    "a minimum beside a name": (torch_code("min(4, a, 2)"), "min(2, a)"),
     "the same twice": (torch_code("max(a, a)"), "a"),
     "a test": (torch_code("a if 1 != 0 else b"), "a"),
     "a test with a name": (
@@ -38,7 +38,7 @@ FOLDED = {
 }
 
 
-@pytest.mark.parametrize("case", FOLDED)
+@each_row("case", FOLDED)
 def test_what_is_known_is_folded(case):
     code, expected = FOLDED[case]
     assert text(folded(code)) == expected

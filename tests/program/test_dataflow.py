@@ -6,8 +6,8 @@ import itertools
 import math
 from types import SimpleNamespace
 
-import pytest
 import torch
+from kit.each import each_row
 from kit.texts import rt
 from kit.torch_code import torch_code
 
@@ -171,7 +171,7 @@ def made(call, given):
         return eval(call, {"rt": SHARED, **OTHERS, **given, "torch": torch})
 
 
-@pytest.mark.parametrize("call", CALLS)
+@each_row("call", CALLS)
 def test_a_value_shares_the_memory_that_the_table_says_and_no_other(call):
     given = tensors()
     fact = Aliases(given).of(CODES[call])
@@ -205,7 +205,7 @@ def type_of(x: object) -> object:
     return TensorType(tuple(map(constant, x.shape)), kinds.get(x.dtype, "float"))
 
 
-@pytest.mark.parametrize("call", CALLS)
+@each_row("call", CALLS)
 def test_a_value_has_the_type_that_the_rules_say(call):
     given = tensors()
     known = {name: type_of(x) for name, x in given.items()}
@@ -221,7 +221,7 @@ def test_each_row_has_a_call():
     assert {*TORCH_OPS, MATMUL.name} - NUMBERS <= called
 
 
-@pytest.mark.parametrize("row", [n for n, op in TORCH_OPS.items() if op.alias is not Alias.FRESH])
+@each_row("row", [n for n, op in TORCH_OPS.items() if op.alias is not Alias.FRESH])
 def test_a_row_that_may_share_memory_does_in_a_call(row):
     """Or is a view: what it costs to be careful must have a reason."""
     alias = TORCH_OPS[row].alias

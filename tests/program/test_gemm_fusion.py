@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 import torch
 from kit import texts
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 import derive
@@ -42,7 +43,7 @@ def test_it_is_one_call(code, want):
     assert found is not None and text(found.call(C, A, B, 2)) == want
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
         torch_code("C - A @ B"),
@@ -52,7 +53,6 @@ def test_it_is_one_call(code, want):
         torch_code("C + -(A @ B)"),
         AB,
     ],
-    ids=text,
 )
 def test_what_has_another_form_is_none(code):
     assert product_added(code, NUMBERS) is None

@@ -9,6 +9,7 @@ import warnings
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import load, parse
@@ -18,7 +19,7 @@ from derive.program.torch_ir import text
 EXAMPLES = [(rule, before, after) for rule in RULES for before, after in rule.examples.items()]
 
 
-@pytest.mark.parametrize(("rule", "before", "after"), EXAMPLES)
+@each_row("rule, before, after", EXAMPLES)
 def test_the_examples_of_a_rule(rule, before, after):
     given = torch_code(before)
     assert text(given) == before

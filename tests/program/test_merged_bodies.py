@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import catalog
@@ -101,8 +102,8 @@ def test_a_line_in_place_is_shared_where_it_writes_in_first_order_alone():
     follows(*IN_PLACE, made, ["grad_x"])
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "both"),
+@each_row(
+    "one, two, both",
     [
         ("a.addcmul_(b, c)", "a + b*c", "reuse.addcmul(a, b, c)"),
         ("a.addcmul_(b, c)", "b*c + a", "reuse.addcmul(a, b, c)"),

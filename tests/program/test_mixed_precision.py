@@ -60,8 +60,8 @@ def test_what_is_new_is_wide():
     assert code == "(a.new_zeros(3, dtype=wide) + (a @ b).to(wide).exp()).to(dtype)"
 
 
-@pytest.mark.parametrize(
-    ("code", "listed"),
+@each_row(
+    "code, listed",
     [
         (torch_code("c.exp()"), True),
         (torch_code("c.mean()"), True),

@@ -68,7 +68,7 @@ def test_what_is_left_without_a_tensor(number, code, want):
     assert left(number, code) == want
 
 
-@pytest.mark.parametrize(
+@each_row(
     "code",
     [
         torch_code("w.mean()"),
@@ -78,7 +78,6 @@ def test_what_is_left_without_a_tensor(number, code, want):
         torch_code("w.unsqueeze(1) * T.unsqueeze(0)"),
         torch_code("torch.where(mask, w, 0)"),
     ],
-    ids=text,
 )
 def test_what_needs_the_tensor(code):
     with pytest.raises(TensorNeeded):

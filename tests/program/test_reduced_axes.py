@@ -2,7 +2,7 @@
 
 import doctest
 
-import pytest
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive.program import public_calls, reduced_axes
@@ -18,9 +18,7 @@ def kept(*lines: str) -> list[str]:
     return [f"{line.name} = {text(line.code)}" for line in made]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
+@each_row("before, after", [
         (("m = x.mean(1)", "y = x - m.unsqueeze(1)"), ("m = x.mean(1, keepdim=True)", "y = x - m")),
         (("y = x * (x.sum(1) / n).sqrt().unsqueeze(1)",),
          ("y = x * (x.sum(1, keepdim=True) / n).sqrt()",)),
@@ -30,13 +28,12 @@ def kept(*lines: str) -> list[str]:
         (("y = a.unsqueeze(-1) / b.unsqueeze(-1) * x",), ("y = (a / b).unsqueeze(-1) * x",)),
         (("m = rt.mean_over(x, s_axes)", "y = x - rt.unsqueeze(m, s_axes)"),
          ("m = rt.mean_over(x, s_axes, keepdim=True)", "y = x - m")),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_all_readers_insert_the_axes(before, after):
     assert kept(*before) == list(after)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "lines",
     [
         ("m = x.mean(1)", "y = m + (x - m.unsqueeze(1)).sum(1)"),  # a reader without the axis

@@ -274,7 +274,7 @@ MOVING = {
 }
 
 
-@pytest.mark.parametrize("name", MOVING)
+@each_row("name", MOVING)
 def test_what_only_moves_is_a_view_where_float32_is_and_needs_no_float32(name):
     f, given = generated(name), MOVING[name]
     out, grads, shared, widened = run(f, torch.bfloat16, **given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
+from kit.each import each_row
 
 from derive.program.torch_ir import (
     Attribute,
@@ -33,7 +33,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("written", TEXTS)
+@each_row("written", TEXTS)
 def test_text(written):
     assert text(TEXTS[written]) == written
 

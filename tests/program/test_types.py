@@ -83,7 +83,7 @@ NUMBERS = (
 )
 
 
-@pytest.mark.parametrize("text", NUMBERS.split(";"))
+@each_row("text", NUMBERS.split(";"))
 def test_a_number_is_none_of_a_tensor(text):
     assert types().is_number(torch_code(text.strip()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import parse
@@ -20,8 +21,8 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
     return line.name
 
 
-@pytest.mark.parametrize(
-    ("code", "name"),
+@each_row(
+    "code, name",
     [
         ("x.exp()", "exp_x"),
         ("(x - mu).exp()", "exp_x_minus_mu"),
@@ -46,6 +47,9 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
         ("torch.where(mask, x, 1)", "safe_x"),
         ("F.gather(1, target.unsqueeze(1)).squeeze(1)", "F_at_target"),
         ("x.new_zeros(F.shape).index_add(0, source, G)", "G_by_source"),
+        ("x.new_zeros((2, x.shape[0]))", "zeros"),
+        ("x.new_zeros(y.shape)", "zeros_like_y"),
+        ("(window - 1) // 2", "half_window"),
         ("x.mul_(y)", "x_y"),
         ("x.exp_().add_(y)", "exp_x_plus_y"),
         ("x if w is None else w * x", "w_x"),

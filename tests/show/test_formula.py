@@ -282,7 +282,7 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("value", LARGE)
+@each_row("value", LARGE)
 def test_a_large_float_has_its_shortest_digits(value):
     assert unicode(ex.num(value)) == LARGE[value]
     read = float(LARGE[value].replace("−", "-"))

@@ -213,7 +213,7 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("case", SUMS)
+@each_row("case", SUMS)
 def test_a_sum_by_cases_has_the_value_of_the_sum(case):
     args, expected = SUMS[case]
     made = by_cases(args)

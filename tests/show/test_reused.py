@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from kit.each import each_row
 
 import derive
 from derive import catalog
@@ -27,7 +28,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("case", TEXTS)
+@each_row("case", TEXTS)
 def test_a_gradient_is_named_where_that_is_shorter(case):
     text, expected = TEXTS[case]
     d = derive.derivation(derive.parse(text))

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from torch.nn import functional
 
 import derive
@@ -156,7 +157,7 @@ SHOWN_SUMS = {
 }
 
 
-@pytest.mark.parametrize("text", SHOWN_SUMS)
+@each_row("text", SHOWN_SUMS)
 def test_sums_are_written_as_they_are_read(text):
     d = derive.derivation(derive.parse(text))
     found = dict(zip(d.gradients, d.shown, strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 
 import derive
 from derive.algebra.interpret import evaluate
@@ -23,7 +24,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@each_row("kernel", KERNELS)
 def test_a_tensor_is_symmetric_by_its_equation(kernel):
     op = derive.parse(LINE + f"K[i,j] = {kernel}\ny[i] = sum[j](w[i,j]*K[i,j])")
     assert bool(symmetric(derive_option(op, None).lets)) == KERNELS[kernel]

@@ -196,8 +196,8 @@ def test_a_letter_has_one_size_in_all_equations():
     )
 
 
-@pytest.mark.parametrize(
-    ("attempt", "line", "column", "said"),
+@each_row(
+    "attempt, line, column, said",
     [
         ("grad_A[n,k] = S[n,k]*(G[n,k] - ", 1, 22, "( is never closed"),
         ("D[n] = sum[k](S[n,k])\ngrad_A[n,k] = B[n,k]", 2, 15, "B"),

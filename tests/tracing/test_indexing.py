@@ -117,3 +117,27 @@ AT = {
 def test_an_element_of_an_integer_tensor_selects(name):
     examples = [(4, 3, 5), torch.tensor([2, 0])]
     assert_read(AT[name], examples, [(5, 4, 6), torch.tensor([3, 1])])
+
+
+@pytest.mark.parametrize(
+    ("index", "shape"),
+    [
+        (lambda i: i[0], (3, 5)),
+        (lambda i: i[0], (5,)),
+        (lambda i: (0, i[1]), (5,)),
+        (lambda i: (slice(1, None), None, i[1]), (3, 1, 5)),
+        (lambda i: (..., i[0]), (4, 3)),
+        (lambda i: (i[1], i[0]), (5,)),
+        (lambda i: (slice(None), i[1], i[0]), (4,)),
+        (lambda i: (i[1], 1, i[0]), ()),
+    ],
+)
+def test_an_element_of_an_integer_tensor_selects_what_is_written(index, shape):
+    def written(x, i, v):
+        z = x.clone()
+        z[index(i)] = v
+        return z.exp() * x
+
+    other = tuple({3: 4, 4: 5, 5: 6}.get(n, n) for n in shape)
+    examples = [(4, 3, 5), torch.tensor([2, 0]), shape]
+    assert_read(written, examples, [(5, 4, 6), torch.tensor([3, 1]), other])

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from kit.each import each_row
 from torch import nn
 
 import derive
@@ -132,8 +133,8 @@ def test_letters_that_are_given_come_first():
 # ----------------------------------------------------------------------------------------- literals
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
+@each_row(
+    "value, text",
     [
         (math.sqrt(2), "sqrt(2)"),
         (1 / math.sqrt(math.pi), "1/sqrt(pi)"),
@@ -151,7 +152,7 @@ def test_what_a_float_is(value, text):
     assert spelled(value)[0] == text
 
 
-@pytest.mark.parametrize("value", [0.5, 1e-12, 2.0315, 1.7015043497085573, 1e300, math.inf])
+@each_row("value", [0.5, 1e-12, 2.0315, 1.7015043497085573, 1e300, math.inf])
 def test_what_stays_as_it_is(value):
     assert spelled(value) is None
 

@@ -103,6 +103,13 @@ READ = [
     ),
     (lambda x, m: x.masked_select(m).amax(), (r(5, 4), r(5, 4) > 0), "amax[n,c | m[n,c]]"),
     (lambda x, m: x[m].exp().sum() / m.sum(), (r(5), r(5) > 0), "sum[c | m[c]](exp(x[c]))/"),
+    (
+        lambda x, m: x[m].max(-1).values.mean(),
+        (r(5, 4), r(5) > 0),
+        "mean[n | m[n]](max[c](x[n,c]))",
+    ),
+    (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (r(5, 4), r(5) > 0), "[any[c2]("),
+    (lambda x, m, w: w[x[m].argmax(1)].sum(), (r(5, 4), r(5) > 0, r(4)), "w[index[n]]"),
     (lambda x, m: x[m].mean(0), (r(5, 4), r(5) > 0), "y[c] = mean[n | m[n]](x[n,c])"),
     (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
     (lambda x, m: x[m].sum(-1).mean(), (r(5, 3, 4), r(5, 3) > 0), "mean[n,t | m[n,t]](sum[c]("),
@@ -111,6 +118,11 @@ READ = [
         lambda x, m, i: F.cross_entropy(x[m], i[m]),
         (r(5, 4), r(5) > 0, I),
         "/sum[n2 | m[n2]]([i[n2] != -100])",
+    ),
+    (
+        lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
+        (r(5, 4), r(5) > 0, I, r(4)),
+        "/sum[n2 | m[n2]](where(i[n2] != -100, w[index[n2]], 0))",
     ),
     (
         lambda x, i: F.cross_entropy(x[i > 0], i[i > 0]),

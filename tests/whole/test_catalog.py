@@ -169,7 +169,7 @@ FORMULAS = {
 """What an expert would write: all that is kept on the way, and the gradient of each input."""
 
 
-@pytest.mark.parametrize("name", FORMULAS)
+@each_row("name", FORMULAS)
 def test_the_gradients_are_those_of_an_expert(name):
     derived = derivation(catalog.find(name))
     formulas = [*derived.adjoints, *derived.gradients.values()]

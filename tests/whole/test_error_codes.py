@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from kit.command import ROOT
 from kit.documents import Fence, fences
+from kit.each import each_row
 
 import derive
 from derive.errors import KINDS, DeriveError, LoweringError, SpecError, code_of
@@ -53,7 +54,7 @@ def test_the_page_has_a_section_for_each_kind_in_order():
     assert [code_of(kind) for kind in KINDS] == [f"D{n:03}" for n in range(1, len(KINDS) + 1)]
 
 
-@pytest.mark.parametrize("code", sections() if PAGE.exists() else ())
+@each_row("code", sections() if PAGE.exists() else ())
 def test_the_example_has_this_code_and_the_mended_one_has_none(code):
     _, own = sections()[code]
     if code == code_of("internal-error"):

@@ -11,6 +11,7 @@ from kit.each import each_operation
 
 from derive import catalog
 from derive.algebra.expr import Composite, Index
+from derive.module.runtime import FILE, runtime
 from derive.notation.operation import Operation
 
 NOTATION = {"and", "not", "or", "size"}
@@ -27,6 +28,12 @@ def test_formulas_and_module_are_those_of_the_files(op):
 
 def test_the_file_has_the_operations_of_the_catalog_in_order_and_no_others():
     assert list(written()) == list(catalog.names())
+
+
+def test_the_folder_has_their_modules_and_what_these_share():
+    texts = {p.name: p.read_text(encoding="utf-8") for p in (ROOT / "generated").glob("*.py")}
+    assert texts.pop("__init__.py").startswith('"""') and texts.pop(FILE) == runtime()
+    assert {*texts} == {f"{name}.py" for name in catalog.names()}
 
 
 def test_the_page_of_kernels_is_what_is_made_of_their_table():

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 
-import pytest
 from kit.command import ROOT
 from kit.each import each_row
 from kit.steps import steps_of
@@ -126,7 +125,7 @@ def test_a_rule_makes_this_of_its_example(name, text, after):
     assert after in [s.text() for s in steps if s.rule == name]
 
 
-@pytest.mark.parametrize("states", [*POWERS, *(states for states, _ in LOGARITHMS)])
+@each_row("states", [*POWERS, *(states for states, _ in LOGARITHMS)])
 def test_a_stable_form_states_its_identity(states):
     assert "=" in states
 

@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 import torch
+from kit.each import each_row
 from sympy import Eq, IndexedBase, floor, symbols
 
 import derive
@@ -121,7 +122,7 @@ def test_a_float_is_no_position_by_itself(text):
     assert REFUSED[text] in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [
         *("int(-floor(-x[n]))", "int(clamp(floor(x[n]), 0, size(k) - 1))", "int(T[n])"),

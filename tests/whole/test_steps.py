@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import pytest
-from kit.each import each_operation, each_option
+from kit.each import each_operation, each_option, each_row
 from kit.equations import marks
 from kit.once import derivation
 from kit.steps import Values, letters, steps_of
@@ -87,8 +86,8 @@ def test_the_road_of_softmax():
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "formulas"),
+@each_row(
+    "name, formulas",
     [
         ("transpose", ["grad_input[*b,i,j] = G[*b,j,i]"]),
         (

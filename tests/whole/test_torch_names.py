@@ -3,9 +3,9 @@
 import inspect
 import re
 
-import pytest
 import torch
 from kit.cases.case import generated
+from kit.each import each_row
 
 from derive import catalog
 
@@ -39,7 +39,7 @@ def test_torch_has_most_of_the_catalog():
     assert torch_arguments("addmm") == ["input", "mat1", "mat2", "beta", "alpha"]
 
 
-@pytest.mark.parametrize("name", SHARED)
+@each_row("name", SHARED)
 def test_arguments_are_those_of_torch_or_named_in_the_docstring(name):
     function, theirs = generated(name), torch_arguments(name)
     ours = list(inspect.signature(function).parameters)
@@ -61,7 +61,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each_row("name", CALLS)
 def test_a_call_by_position_is_that_of_torch(name):
     function, *arguments = CALLS[name]
     torch.testing.assert_close(generated(name)(*arguments), function(*arguments))

@@ -83,7 +83,20 @@ class ShapeSources:
             return found
         if definition is None:
             raise LoweringError(f"no available tensor determines the size of {extent}")
-        return self.number(definition)
+        whole = self._whole(definition)
+        if whole not in (None, extent):
+            found = self._first(lambda source: self._read(source, whole))
+        return self.number(definition) if found is None else found
+
+    def _whole(self, definition: Expr) -> str | None:
+        """Return the extent that is split into these factors: of size(g)*size(c), (g c)."""
+        for part in definition.parts():
+            own = self.extents[part.extent].size if isinstance(part, Size) else None
+            match own:
+                case Call("floordiv", (Size(whole), _)):
+                    if self.extents[whole].size == definition:
+                        return whole
+        return None
 
     def _product(self, extent: str) -> Code | None:
         """Return the number of elements of a group whose shape is known."""

@@ -16,17 +16,8 @@ from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
 from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import NeedsFlatGroups, Value, shape_of
-from derive.program.torch_ir import (
-    Code,
-    Dim,
-    FunctionCall,
-    Keyword,
-    MethodCall,
-    Shape,
-    Tuple,
-    literal,
-)
+from derive.lowering.ground.value import NeedsFlatGroups, Value
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Tuple, Unary, literal
 
 _ZERO = Polynomial({})
 _ONE = Polynomial.of(1)
@@ -181,18 +172,16 @@ def zero_padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -
     if not any(i is not None and i.group for i in behind):
         amounts = [*[literal(0)] * (2 * len(behind)), before, after]
         return replace(value, code=pad(value.code, amounts))
-    around = [shape_of(axes).axes for axes in (value.axes[:n], behind)]
-    parts = [
-        value.code
-        if size is None
-        else MethodCall(value.code, "new_zeros", (Shape((*around[0], size, *around[1])),))
-        for size in (before, None, after)
-        if size is not literal(0)
-    ]
-    if len(parts) == 1:
+    axis, zero = value.axes[n], literal(0)
+    if before is zero and after is zero:
         return value
+    assert axis is not None
+    size: Code = Dim(axis.extent)
+    for more in (before, after):
+        size = size if more is zero else Binary("+", size, more)
+    start = zero if before is zero else Unary("-", before)
     place = scope.frame.position(value.axes, n)
-    return replace(value, code=FunctionCall("torch.cat", (Tuple(tuple(parts)), place)))
+    return replace(value, code=FunctionCall("rt.window", (value.code, place, start, size)))
 
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Guard, Index, accesses
+from derive.algebra.expr import Access, Expr, Index, accesses
 from derive.algebra.factor import factor
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
@@ -18,6 +18,7 @@ from derive.lowering.patterns import PLACED, PLACEMENTS, READS
 from derive.lowering.patterns.digits import read_as_one
 from derive.lowering.patterns.reads import may_be_empty_axis
 from derive.lowering.patterns.scatter_elements import Placed, placement
+from derive.lowering.patterns.unfold import unguarded_position
 from derive.program.torch_ir import Code
 
 
@@ -56,7 +57,7 @@ def _read_all_computed(
     scope: Scope, value: Value, pending: Pending
 ) -> tuple[Value, Pending] | None:
     """Return the value read at all positions that tensors compute, and the other positions."""
-    given = [(axis, e) for axis, e in pending if any(accesses(_unguarded_position(e)))]
+    given = [(axis, e) for axis, e in pending if any(accesses(unguarded_position(e)))]
     if len(given) < 2:
         return None
     places = [value.axes.index(axis) for axis, _ in given]
@@ -83,11 +84,6 @@ def _read_joined_axes(scope: Scope, value: Value, pending: Pending) -> tuple[Val
             if made is not None:
                 return _read_joined_axes(scope, made, [x for x in pending if x not in chosen])
     return value, pending
-
-
-def _unguarded_position(position: Expr) -> Expr:
-    """Return a position without its guard."""
-    return position.position if isinstance(position, Guard) else position
 
 
 def read(scope: Scope, value: Value, n: int, position: Expr) -> Value:

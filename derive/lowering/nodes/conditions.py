@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.expr import (
+    MIRRORED,
     Access,
     And,
     Call,
@@ -42,8 +43,7 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
                 scope.frame.fit(_comparison_side(scope, e, order), order) for e in (left, right)
             )
             if a.scalar and not b.scalar:
-                mirrored = {"<": ">", "<=": ">=", "==": "==", "!=": "!="}[op]
-                return Value(Binary(mirrored, b.code, a.code), b.axes, "bool")
+                return Value(Binary(MIRRORED[op], b.code, a.code), b.axes, "bool")
             code = Binary(op, a.code, b.code)
             both = a.scalar and b.scalar
             return Value(code, broadcast(a.axes, b.axes), "bool", both)

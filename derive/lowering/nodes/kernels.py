@@ -167,7 +167,6 @@ def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> 
 
 
 def _row_indices(e: AttentionResult, axes: Sequence[Expr]) -> list[Index]:
-    """Return the indices for the axes of the row."""
     return [i for axis in axes if isinstance(axis, Index) for i in e.home[axis.name]]
 
 

@@ -44,7 +44,6 @@ def lower_mean(scope: Scope, s: Summation) -> Value:
 
 
 def _summand_layout(s: Summation) -> tuple[Index, ...]:
-    """Return the layout of the summand."""
     body = product_of(s.factors)
     return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
 

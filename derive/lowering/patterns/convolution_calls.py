@@ -66,7 +66,7 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
     windows, of_weight = _summed_windows(bounds, positions, s) if positions else ([], False)
     if not windows or len(windows) < len(positions):
         return None
-    factors = _without_range(bounds, [_without_whole_guards(scope, f) for f in s.factors], windows)
+    factors = _without_range(bounds, s.factors, windows)
     if factors is None:
         return None
     axes, moving = _whole_axes(windows, [*s.binders, *s.order]), _moving(windows)
@@ -102,7 +102,7 @@ def transposed_convolution(scope: Scope, s: Summation) -> Value | None:
     windows = _windows_placed(bounds, deltas, s)
     if len(windows) < len(deltas):
         return None
-    rest = [_without_whole_guards(scope, f) for f in s.factors if not isinstance(f, Delta)]
+    rest = [f for f in s.factors if not isinstance(f, Delta)]
     factors = _without_range(bounds, rest, windows)
     if factors is None:
         return None
@@ -362,22 +362,6 @@ def _without_range(
             elif bounds.holds(c) is not True:
                 factors.append(Iverson(c))
     return factors if all(form in given for w in windows for form in w.needed) else None
-
-
-def _without_whole_guards(scope: Scope, e: Expr) -> Expr:
-    """Return e without guards around whole indices, which are always on the axis."""
-
-    def visit(part: Expr) -> Expr | None:
-        if not isinstance(part, Access) or not any(isinstance(p, Guard) for p in part.positions):
-            return None
-        positions = []
-        for p, axis in zip(part.positions, scope.tensor(part.tensor).indices, strict=True):
-            inner = unguarded_position(p)
-            whole = isinstance(inner, Index) and inner.extent == axis.extent
-            positions.append(inner if whole else replace(p, visit))
-        return Access(part.tensor, tuple(positions))
-
-    return replace(e, visit)
 
 
 def _convolution_operands(

@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, Any] = {
     "ceil": sympy.ceiling,
     "expit": heads.sigmoid,
     "int": heads.to_int,
+    "round": heads.round_half_even,
     "rsqrt": lambda x: 1 / sympy.sqrt(x),
     "square": lambda x: x**2,
 }

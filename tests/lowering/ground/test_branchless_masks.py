@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from kit import texts
+from kit.each import each_row
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from torch.autograd import gradcheck, gradgradcheck
@@ -52,7 +53,7 @@ def test_the_branches_of_positions_are_foreseen_and_those_of_what_is_given_are_n
     assert ("rt.where(" in texts.source(made(text))) == slow
 
 
-@pytest.mark.parametrize("line", LEVELS)
+@each_row("line", LEVELS)
 def test_a_nan_and_an_infinity_are_selected(line):
     x = torch.tensor([NAN, INF, -INF, 0.5, 0, 2, 0.7])
     z = torch.tensor([1.0, INF, NAN, NAN, INF, -INF, NAN], requires_grad=True)

@@ -197,7 +197,7 @@ def test_ties_send_the_gradient_to_the_first_winner():
     assert x.grad.tolist() == [[[1, 1, 1, 0, 0]]]
 
 
-@pytest.mark.parametrize("size", range(6))
+@each_row("size", range(6))
 def test_a_strided_read_of_any_size(size):
     x = distinct(2, size)
     y = load(parse(SECOND))(x)
