@@ -498,15 +498,16 @@ class StackPattern:
         )
 
     def _made(self, s: Term, beside: Term, every: Poly, x: Access, i: Index) -> Instance | None:
-        """The kernel with its cofactor; a cotangent is the whole cofactor."""
+        """The kernel with its cofactor; a cotangent is the whole cofactor, summed if x is not."""
         rest = poly([make_term(beside.coef, (), beside.factors)])
         whole = sum_over(mul(rest, every), s.binders)
         if not self.row.cotangent:
             kernel = Kernel(self.row.name, (as_poly(x),), (i,), (i,))
             return Instance(whole, sum_over(mul(rest, atom(kernel)), s.binders))
-        g = sum_over(rest, s.binders)
+        outside = [b for b in s.binders if b in free_indices(x)]
+        g = sum_over(rest, [b for b in s.binders if b not in outside])
         if not free_indices(g) <= free_indices(x) - {i}:
             return None
         given = {self.row.cotangent: g, self.row.names[self.argument]: as_poly(x)}
         kernel = Kernel(self.row.name, tuple(given[a] for a in self.row.arguments), (i,))
-        return Instance(whole, poly([make_term(Fraction(1), (), [kernel])]))
+        return Instance(whole, sum_over(atom(kernel), outside))

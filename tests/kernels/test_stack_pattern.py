@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from derive import parse
+from derive import load, parse, source
 from derive.algebra.expr import Index, free_indices, walk
 from derive.calculus.build_lets import flatten_operation
 from derive.kernels.axis_patterns import StackPattern
@@ -75,3 +76,21 @@ def test_the_cotangent_is_all_that_is_beside(g):
 @pytest.mark.parametrize("g", ("w[n,t]", "x[n,t,k]"))
 def test_a_cotangent_has_no_such_axis(g):
     assert not kernels("glu backward", SLOPE.format(g=g))
+
+
+def test_a_gradient_that_is_summed_reads_what_the_sum_runs_over():
+    """The kernel stands under the sum: its tensor has the summed indices too."""
+    op = parse(
+        "op f(x[n,k,t], b[c], m[n,t]: bool; size(d)=2) -> y\n"
+        "p[n,d,k,t] = b[(d k)] + x[n,k,t]\n"
+        "y[n,k,t] = where(m[n,t], 0, p[n,0,k,t]*sigmoid(p[n,1,k,t]))"
+    )
+    f, m = load(op), torch.tensor([[True, False, False, True], [False, True, False, False]])
+    x, b = (torch.randn(s, dtype=torch.float64, requires_grad=True) for s in ((2, 3, 4), (6,)))
+    p = torch.cat([x, x], 1) + b[:, None]
+    want = torch.nn.functional.glu(p, 1).masked_fill(m[:, None], 0)
+    G = torch.randn_like(want)
+    assert "glu_backward" in source(op)
+    torch.testing.assert_close(
+        torch.autograd.grad(f(x, b, m), (x, b), G), torch.autograd.grad(want, (x, b), G)
+    )
