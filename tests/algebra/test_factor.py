@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from kit.equations import evaluated, expressions, flat, index, samples
+from kit.equations import cost, evaluated, expressions, flat, index, samples
 
 import derive
 from derive.algebra.expr import Access, Add, Iverson, Mul, Num, Pow, Reduce, Rel, num, walk
@@ -29,7 +29,6 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.api import derivation
-from derive.calculus.rematerialize import cost
 from derive.show.formula import unicode
 
 i, i1, j, j1, k = map(index, ("i", "i'", "j", "j'", "k"))
