@@ -131,6 +131,8 @@ def _symbolic_replacements() -> Any:
         torch.Tensor.__setitem__: _put,
     }
     others |= dict.fromkeys(pools, _max_pool1d)
+    sums_of_exp = torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp
+    others |= dict.fromkeys(sums_of_exp, _logsumexp)
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
     others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
 
@@ -262,6 +264,15 @@ def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
     if x.dim() != 2 or wrap:
         return x.fill_diagonal_(value, wrap)
     return x.masked_fill_(torch.eye(*x.shape, dtype=torch.bool, device=x.device), value)
+
+
+def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
+    """Return logsumexp; torch's own asks for the number of elements that a mask selects."""
+    import torch
+
+    if all(isinstance(n, int) or n.node.has_hint() for n in x.shape):
+        return torch.logsumexp(x, dim, keepdim)
+    return x.exp().sum(dim, keepdim).log()
 
 
 def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:

@@ -108,6 +108,11 @@ READ = [
         (r(5, 4), r(5) > 0),
         "mean[n | m[n]](max[c](x[n,c]))",
     ),
+    (
+        lambda x, m: torch.logsumexp(x[m], 0) + (-x[~m]).logsumexp((0,)),
+        (r(5), r(5) > 0),
+        "log(sum[c | m[c]](exp(x[c]))) + log(sum[c2 | not m[c2]](exp(-x[c2])))",
+    ),
     (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (r(5, 4), r(5) > 0), "[any[c2]("),
     (lambda x, m, w: w[x[m].argmax(1)].sum(), (r(5, 4), r(5) > 0, r(4)), "w[index[n]]"),
     (lambda x, m: x[m].mean(0), (r(5, 4), r(5) > 0), "y[c] = mean[n | m[n]](x[n,c])"),
