@@ -27,7 +27,7 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_300,
+    "derive/tracing": 9_400,
     "templates": 1_700,
     "tests": 68_600,
 }
