@@ -91,13 +91,15 @@ class Machine:
         self.still = still or self
         self.known: dict[ex.Expr, Code] = {}
 
-    def fill(self, axes: Sequence[ex.Expr], body: ex.Expr, kind: str) -> Array:
-        """The array of body, one element at a time."""
+    def fill(
+        self, axes: Sequence[ex.Expr], body: ex.Expr, kind: str, into: Array | None = None
+    ) -> Array:
+        """The array of body, one element at a time; ``into`` is one of an earlier call."""
         indices = [i for axis in axes for i in ex.walk(axis) if isinstance(i, ex.Index)]
         if len(set(indices)) < len(indices):
             raise ValueError(f"an index appears twice among the axes {list(axes)}")
         shape = [n for axis in axes for n in self.shape(axis)]
-        result: Array = np.empty(shape, self.dtypes[kind])
+        result: Array = np.empty(shape, self.dtypes[kind]) if into is None else into
         place, value = self.places(axes, (None,) * len(axes)), self.code(body)
         for scope in self.scopes(indices, {}):
             result[place(scope)] = value(scope)

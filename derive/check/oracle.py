@@ -112,9 +112,18 @@ class _PerturbedInput:
         if base is None:
             raise ValueError(f"{wrt} is None, so it has no gradient")
         still = ran(op, tensors, parameters)
+        place = np.array(base, np.float64)
+        whole: Run | None = None
 
         def at(moved: Array) -> dict[str, Array]:
-            return outputs(op, {**tensors, wrt: moved}, parameters, still)
+            nonlocal whole
+            np.copyto(place, moved)
+            if whole is None:
+                whole = ran(op, {**tensors, wrt: place}, parameters, still)
+            else:
+                whole.repeat()
+            found = _restore_kept_axes(op, whole, parameters)
+            return {name: np.array(found[name]) for name in cotangents}
 
         return cls(np.array(base, np.float64), at, cotangents)
 
@@ -165,9 +174,17 @@ class LoopEvaluator(Machine):
 class Run:
     """The arrays of one run, and the evaluator that computed them."""
 
-    def __init__(self, machine: Machine, made: dict[str, Array]) -> None:
+    def __init__(
+        self, machine: Machine, made: dict[str, Array], equations: Sequence[Equation]
+    ) -> None:
         self.machine = machine
         self.made = made
+        self.equations = equations
+
+    def repeat(self) -> None:
+        """Fill the arrays again, where they are, from the tensors as they are now."""
+        for e in self.equations:
+            self.machine.fill(e.axes, e.body, e.kind, self.made[e.name])
 
 
 def ran(
@@ -194,10 +211,11 @@ def ran(
         else:
             known[tensor.name] = np.asarray(given)
     made = {}
-    for equation in _equations_needed(op, parameters):
+    needed = _equations_needed(op, parameters)
+    for equation in needed:
         filled = machine.fill(equation.axes, equation.body, equation.kind)
         made[equation.name] = known[equation.name] = filled
-    return Run(machine, made)
+    return Run(machine, made, needed)
 
 
 def _default_value(value: Fraction | Expr | None) -> float | int:

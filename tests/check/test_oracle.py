@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from kit.each import each_row
 
+from derive import parse
 from derive.algebra import interpret
 from derive.algebra.expr import (
     Access,
@@ -338,6 +339,22 @@ def test_detach_stands_still_in_a_difference(rng):
     a = rng.normal(size=3)
     found = oracle.gradient(op, {"x": a}, {"y": np.ones(3)}, {}, "x")
     np.testing.assert_allclose(found, np.exp(a), atol=1e-9)
+
+
+def test_a_run_is_repeated_for_the_elements_as_they_are_now(rng):
+    op = parse(
+        "op f(x[i,j], s[i]: int) -> y\nu[i] = max[j](x[i,j])\ny[i] = u[s[i]]*sum[j](x[i,j]**2)"
+    )
+    x, s = rng.normal(size=(3, 4)), np.array([2, 0, 0])
+    before = x.copy()
+    found = oracle.ran(op, {"x": x, "s": s}, {})
+    x[:] = rng.normal(size=x.shape)
+    found.repeat()
+    np.testing.assert_array_equal(found.made["y"], oracle.outputs(op, {"x": x, "s": s}, {})["y"])
+    assert not np.array_equal(x, before)
+    kept = x.copy()
+    oracle.gradient(op, {"x": x, "s": s}, {"y": np.ones(3)}, {}, "x")
+    np.testing.assert_array_equal(x, kept)
 
 
 def test_infinite_outputs_that_stay_do_not_spoil_a_difference():
