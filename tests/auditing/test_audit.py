@@ -30,7 +30,8 @@ from kit.seeded import seeded
 
 import derive
 
-# Mistakes seeded in the right Functions: a text of the source, what stands there instead, the.
+# Mistakes seeded in the right Functions: a text of the source, what stands there instead, the
+# input whose gradient is wrong, and what the report says of it, or None.
 
 MISTAKES = [
     # ---- Linear
