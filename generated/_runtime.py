@@ -41,16 +41,33 @@ def in_forward_mode():
 
 
 def apply(function, *args):
-    """function.apply without its lookup of default arguments.
+    """function.apply; where no gradient is recorded and in forward mode, its forward alone.
 
     Before torch 2.13, torch.compile gives no gradient to an output that a conversion left as
     it was, so the Function runs outside of its graph.
     """
-    if _TRACED_WRONGLY and torch.compiler.is_compiling():
-        return torch.compiler.disable(function.apply)(*args)
-    if torch.compiler.is_compiling() or _transforms_active() or not _APPLIES_DIRECTLY:
+    if not torch.is_grad_enabled() or forward_mode():
+        return function.forward(*args)
+    if torch.compiler.is_compiling():
+        args = _distinct(args)
+        if _TRACED_WRONGLY:
+            return torch.compiler.disable(function.apply)(*args)
         return function.apply(*args)
+    if _transforms_active() or not _APPLIES_DIRECTLY:
+        return function.apply(*args)
+    # torch's own apply, after a lookup of default arguments that takes longer than a small call.
     return super(Function, function).apply(*args)
+
+
+def _distinct(args):
+    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
+    repeats = [
+        isinstance(x, torch.Tensor) and any(x is y for y in args[:n])
+        for n, x in enumerate(args)
+    ]
+    return [
+        x.view_as(x) if again else x for x, again in zip(args, repeats, strict=True)
+    ]
 
 
 # Conversions of parameters.
@@ -75,18 +92,6 @@ def number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
-
-
-# Tensor arguments of a Function.
-
-
-def distinct(*tensors):
-    """Replace a repeated tensor by a view: a compiled Function takes no tensor twice."""
-    met = list(tensors[:1])
-    for x in tensors[1:]:
-        again = x is not None and any(x is y for y in met)
-        met.append(x.view_as(x) if again else x)
-    return met
 
 
 # Dtypes and autocast.
@@ -1152,7 +1157,8 @@ def sum_gradients(a, b):
 
 def forward_gradients(*tensors):
     """A dict for the gradients that the forward computes, or None if it computes none."""
-    if torch.compiler.is_compiling() or _transforms_active():
+    plain = torch.compiler.is_compiling() or _transforms_active() or forward_mode()
+    if plain or not torch.is_grad_enabled():
         return None
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
 
@@ -1196,10 +1202,10 @@ def explained(name, signature, /, *values, **given):
         left: None for left, sign, _ in clauses if sign != "=" and left.isidentifier()
     }
     given = {left: x for left, x in zip(lefts, values[count:], strict=True)} | given
-    for error, message in _call_faults(
-        _signature_tensors(first, values), clauses, given
-    ):
-        return error(f"{name}: {message}")
+    inputs = _signature_tensors(first, values)
+    for check in _checks():
+        for error, message in check(inputs, clauses, given):
+            return error(f"{name}: {message}")
     return ValueError(f"{name}: the arguments do not fit {signature}")
 
 
@@ -1263,43 +1269,114 @@ def _signature_clauses(texts):
     return found
 
 
-def _call_faults(inputs, clauses, given):
-    """Yield the faults of a call as (error, message), in the order of the checks."""
-    required = [t for t in inputs if not t[3]]
-    first = required[0]
-    for t in required:
+def _checks():
+    """The checks in their order; each yields (error, message) of what does not fit."""
+    return (
+        _types,
+        _flags,
+        _ranks,
+        _places,
+        _bounds,
+        _dtypes,
+        _devices,
+        _divisors,
+        _shapes,
+        _optional,
+        _signs,
+        _choices,
+    )
+
+
+def _types(inputs, clauses, given):
+    for t in _required(inputs):
         yield from _type_faults(t)
+
+
+def _flags(inputs, clauses, given):
     for left, sign, _ in clauses:
         if sign == "=keep(" and type(given[left]) is not bool:
             yield TypeError, f"{left} must be True or False, not {given[left]!r:.60}"
-    for t in required:
+
+
+def _ranks(inputs, clauses, given):
+    for t in _required(inputs):
         yield from _rank_faults(t)
+
+
+def _bounds(inputs, clauses, given):
+    signs = "=size(", ">=", "<=", "!=", ">", "<"
+    yield from _number_faults(clauses, given, signs)
+
+
+def _dtypes(inputs, clauses, given):
+    for t in _required(inputs):
+        yield from _dtype_faults(t)
+
+
+def _devices(inputs, clauses, given):
+    first, *others = _required(inputs)
+    for t in others:
+        yield from _device_faults(t, first)
+
+
+def _divisors(inputs, clauses, given):
+    yield from _number_faults(clauses, given, (" is a divisor",))
+
+
+def _shapes(inputs, clauses, given):
+    yield from _shape_faults(inputs, clauses, given, _required(inputs))
+
+
+def _shape_faults(inputs, clauses, given, asked):
+    """Yield the faults of the groups and sizes of the asked tensors."""
+    required, named = _required(inputs), _named_axes(inputs, clauses, given)
+    rules = {left: right for left, sign, right in clauses if sign == "="}
+    rules |= {right: left for left, sign, right in clauses if sign == "=size("}
+    known = required, named, _group_shapes(required, named), rules, given
+    for check in _shape_checks():
+        yield from check(inputs, asked, known)
+
+
+def _shape_checks():
+    """The checks of groups, of sizes that quotients or products say, and of equal sizes."""
+    return (_groups, _quotients, _products, _equals)
+
+
+def _optional(inputs, clauses, given):
+    for t in [t for t in inputs if t[3] and t[4] is not None]:
+        for faults in (_type_faults, _rank_faults, _dtype_faults):
+            yield from faults(t)
+        yield from _device_faults(t, _required(inputs)[0])
+        yield from _shape_faults(inputs, clauses, given, [t])
+
+
+def _signs(inputs, clauses, given):
+    yield from _number_faults(clauses, given, (" is positive", " is not negative"))
+
+
+def _choices(inputs, clauses, given):
+    for left, sign, right in clauses:
+        names = right.split("|")
+        if sign == " in " and not (
+            isinstance(given[left], str) and given[left] in names
+        ):
+            words = ", ".join([f"{word!r}" for word in names])
+            yield ValueError, f"{left} must be one of {words}, not {given[left]!r}"
+
+
+def _required(inputs):
+    """The tensors that are not optional."""
+    return [t for t in inputs if not t[3]]
+
+
+def _named_axes(inputs, clauses, given):
+    """(parameter, value, index, tensor, place) of each axis whose position a parameter says."""
     named = []
     for left, sign, letter in clauses:
         if sign == "=axis(":
             home, *_ = [t for t in inputs if letter in t[1]]
             named.append((left, given[left], letter, home, home[1].index(letter)))
-    yield from _axis_faults(named)
-    yield from _number_faults(clauses, given, ("=size(", ">=", "<=", "!=", ">", "<"))
-    for t in required:
-        yield from _dtype_faults(t)
-    for t in required:
-        yield from _device_faults(t, first)
-    yield from _number_faults(clauses, given, (" is a divisor",))
-    rules = {left: right for left, sign, right in clauses if sign == "="}
-    rules |= {right: left for left, sign, right in clauses if sign == "=size("}
-    known = required, named, _group_shapes(required, named), rules, given
-    for t in required:
-        yield from _group_faults(t, known)
-    yield from _size_faults(inputs, [t[0] for t in required], known)
-    for t in [t for t in inputs if t[3] and t[4] is not None]:
-        for faults in (_type_faults, _rank_faults, _dtype_faults):
-            yield from faults(t)
-        yield from _device_faults(t, first)
-        yield from _group_faults(t, known)
-        yield from _size_faults(inputs, [t[0]], known)
-    yield from _number_faults(clauses, given, (" is positive", " is not negative"))
-    yield from _choice_faults(clauses, given)
+    return named
 
 
 def _type_faults(t):
@@ -1335,8 +1412,9 @@ def _device_faults(t, first):
         yield ValueError, f"{t[0]} is on {here}, but {first[0]} is on {there}"
 
 
-def _axis_faults(named):
+def _places(inputs, clauses, given):
     """Yield the faults of parameters that are positions of axes."""
+    named = _named_axes(inputs, clauses, given)
     for left, value, letter, (arg, axes, _, _, x), n in named:
         rank, letters = x.dim(), _axis_letters(axes)
         if not -rank <= value < rank:
@@ -1391,17 +1469,6 @@ def _number_faults(clauses, given, signs):
             yield ValueError, f"{left} must not be negative, not {value}"
 
 
-def _choice_faults(clauses, given):
-    """Yield the faults of choices."""
-    for left, sign, right in clauses:
-        names = right.split("|")
-        if sign == " in " and not (
-            isinstance(given[left], str) and given[left] in names
-        ):
-            words = ", ".join([f"{word!r}" for word in names])
-            yield ValueError, f"{left} must be one of {words}, not {given[left]!r}"
-
-
 def _group_shapes(required, named):
     """{group: (tensor, shape)}; each is read from the first tensor that determines it."""
     groups: dict[str, tuple[str, torch.Size]] = {}
@@ -1443,38 +1510,37 @@ def _group_cuts(t, named, groups):
     return list(zip([_size_key(axes[n]) for n in places], starts, stops, strict=True))
 
 
-def _group_faults(t, known):
+def _groups(inputs, asked, known):
     """Yield the faults of groups, and of axes between them."""
-    arg, axes, _, _, x = t
     required, _, groups, rules, _ = known
-    others = [other for other in required if other[0] != arg]
-    met = [_size_key(axis) for other in others for axis in other[1]]
-    if not any(axis[0] == "*" for axis in axes):
-        return
-    rank, letters = _axis_count(axes, groups), _axis_letters(axes)
-    if x.dim() != rank:
-        yield ValueError, f"{arg} must have {rank} axes [{letters}], not {x.dim()}"
-    for n in range(len(axes)):
-        key, start = _size_key(axes[n]), _axis_count(axes[:n], groups)
-        letter = axes[n].partition("=")[0]
-        if axes[n][0] == "*":
-            home, shape = groups[key]
-            own = tuple(x.shape[start : start + len(shape)])
-            if own != tuple(shape):
-                words = (
-                    f"{tuple(shape)} in {home} but {own} in {arg}, from axis {start}"
-                )
-                yield ValueError, f"index {letter} has shape {words} on"
-        elif _axis_place(t, n, known) is None and (key in met or key in rules):
-            want, own = _size_of(key, (others, *known[1:])), x.shape[start]
-            if own != want:
-                words = f"{want} but {own} on axis {start} of {arg}"
-                yield ValueError, f"index {letter} has size {words}"
+    for t in asked:
+        arg, axes, _, _, x = t
+        others = [other for other in required if other[0] != arg]
+        met = [_size_key(axis) for other in others for axis in other[1]]
+        if not any(axis[0] == "*" for axis in axes):
+            continue
+        rank, letters = _axis_count(axes, groups), _axis_letters(axes)
+        if x.dim() != rank:
+            yield ValueError, f"{arg} must have {rank} axes [{letters}], not {x.dim()}"
+        for n in range(len(axes)):
+            key, start = _size_key(axes[n]), _axis_count(axes[:n], groups)
+            letter = axes[n].partition("=")[0]
+            if axes[n][0] == "*":
+                home, shape = groups[key]
+                own = tuple(x.shape[start : start + len(shape)])
+                if own != tuple(shape):
+                    words = f"{tuple(shape)} in {home} but {own} in {arg}"
+                    words = f"index {letter} has shape {words}, from axis {start} on"
+                    yield ValueError, words
+            elif _axis_place(t, n, known) is None and (key in met or key in rules):
+                want, own = _size_of(key, (others, *known[1:])), x.shape[start]
+                if own != want:
+                    words = f"{want} but {own} on axis {start} of {arg}"
+                    yield ValueError, f"index {letter} has size {words}"
 
 
-def _size_faults(inputs, asked, known):
-    """Yield the faults of sizes of the asked tensors."""
-    rules = known[3]
+def _places_of_sizes(inputs, known):
+    """{size: its (tensor, position, axis) in all tensors that are given}."""
     given = [t for t in inputs if not t[3]]
     given += [t for t in inputs if t[3] and t[4] is not None]
     keys = [_own_size_key(t, axis) for t in inputs for axis in t[1] if axis[0] != "*"]
@@ -1487,65 +1553,80 @@ def _size_faults(inputs, asked, known):
         ]
         for key in keys
     }
-    places = {key: found for key, found in places.items() if found}
+    return {key: found for key, found in places.items() if found}
+
+
+def _divided(places, rules):
+    """{size of a quotient: the size that is divided}."""
     divided: dict[str, str] = {}
     for key, found in places.items():
         for left, rule in rules.items():
             if "/" in rule and rule.partition("/")[0] == _size_key(found[0][2]):
                 divided.setdefault(left, key)
+    return divided
+
+
+def _rule_of(key, found, rules):
+    """The product that a size must be, of a composite axis that of its parts; "" for none."""
+    parts = "*".join([_size_key(part) for part in found[0][2].strip("()").split()])
+    return parts if found[0][2][0] == "(" else rules.get(key, "")
+
+
+def _quotients(inputs, asked, known):
+    """Yield the faults of sizes that others do not divide."""
+    rules, given, names = known[3], known[4], [t[0] for t in asked]
+    places = _places_of_sizes(inputs, known)
+    divided = _divided(places, rules)
     for key, found in places.items():
-        for left in [left for left in divided if divided[left] == key]:
-            yield from _quotient_faults(found[0], asked, rules[left], known)
-    for key, found in places.items():
-        parts = "*".join([_size_key(part) for part in found[0][2].strip("()").split()])
-        rule = parts if found[0][2][0] == "(" else rules.get(key, "")
-        if key in divided.values() or not rule:
-            yield from _clash_faults(_axis_letters([key]), found, asked)
-        else:
-            yield from _defined_faults(rule, found, asked, known)
+        (arg, _, _, _, x), at, axis = found[0]
+        for rule in [rules[left] for left in divided if divided[left] == key]:
+            below = rule.partition("/")[2]
+            own, other = x.shape[at], _value_of_rule(below, known)
+            if arg not in names or (other != 0 and own % other == 0):
+                continue
+            words = _composite_words(axis)
+            words = f"axis {at}{words} of {arg} has size {own}"
+            sizes = {part: rules.get(part, "") for part in below.split("*")}
+            parts = [
+                sizes[p] if sizes[p] in given else f"size({p})"
+                for p in below.split("*")
+            ]
+            words = f"{words}, which is not divisible by {'*'.join(parts)} = {other}"
+            yield ValueError, words
 
 
-def _quotient_faults(place, asked, rule, known):
-    """Yield the fault of a size that another does not divide."""
-    (arg, _, _, _, x), at, axis = place
-    rules, given, below = known[3], known[4], rule.partition("/")[2]
-    own, other, words = (
-        x.shape[at],
-        _value_of_rule(below, known),
-        _composite_words(axis),
-    )
-    if arg in asked and (other == 0 or own % other != 0):
-        words = f"axis {at}{words} of {arg} has size {own}, which is not divisible by"
-        names = {part: rules.get(part, "") for part in below.split("*")}
-        parts = [
-            names[p] if names[p] in given else f"size({p})" for p in below.split("*")
-        ]
-        yield ValueError, f"{words} {'*'.join(parts)} = {other}"
-
-
-def _clash_faults(letter, found, asked):
-    """Yield the faults of axes of one index with two sizes."""
-    (first, _, _, _, y), there, _ = found[0]
-    for (arg, _, _, _, x), at, _ in found[1:]:
-        if arg in asked and x.shape[at] != y.shape[there]:
-            sizes = f"{y.shape[there]} on axis {there} of {first} but {x.shape[at]}"
-            yield ValueError, f"index {letter} has size {sizes} on axis {at} of {arg}"
-
-
-def _defined_faults(rule, found, asked, known):
+def _products(inputs, asked, known):
     """Yield the faults of axes that do not have the size of a rule."""
-    want, parts = _value_of_rule(rule, known), rule.split("*")
-    reason = f"but must have size {want}"
-    numbers = [part for part in parts if part.isdigit() or part in known[4]]
-    if len(parts) > 1 and not numbers and "/" not in rule:
-        reason = f"but {'*'.join([f'size({part})' for part in parts])} is {want}"
-    for (arg, _, _, _, x), at, axis in found:
-        words = _composite_words(axis)
-        if arg in asked and x.shape[at] != want:
-            yield (
-                ValueError,
-                f"axis {at}{words} of {arg} has size {x.shape[at]}, {reason}",
-            )
+    rules, names = known[3], [t[0] for t in asked]
+    places = _places_of_sizes(inputs, known)
+    divided = _divided(places, rules)
+    for key, found in places.items():
+        rule = "" if key in divided.values() else _rule_of(key, found, rules)
+        if not rule:
+            continue
+        want, parts = _value_of_rule(rule, known), rule.split("*")
+        reason = f"but must have size {want}"
+        numbers = [part for part in parts if part.isdigit() or part in known[4]]
+        if len(parts) > 1 and not numbers and "/" not in rule:
+            reason = f"but {'*'.join([f'size({part})' for part in parts])} is {want}"
+        for (arg, _, _, _, x), at, axis in found:
+            if arg in names and x.shape[at] != want:
+                words = _composite_words(axis)
+                words = f"axis {at}{words} of {arg} has size {x.shape[at]}"
+                yield ValueError, f"{words}, {reason}"
+
+
+def _equals(inputs, asked, known):
+    """Yield the faults of axes of one index with two sizes."""
+    names = [t[0] for t in asked]
+    for key, found in _places_of_sizes(inputs, known).items():
+        (first, _, _, _, y), there, _ = found[0]
+        for (arg, _, _, _, x), at, _ in found[1:]:
+            if arg in names and x.shape[at] != y.shape[there]:
+                sizes = f"{y.shape[there]} on axis {there} of {first}"
+                sizes = f"{sizes} but {x.shape[at]} on axis {at} of {arg}"
+                words = _axis_letters([key])
+                yield ValueError, f"index {words} has size {sizes}"
 
 
 def _axis_place(t, n, known):

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _abs_forward(input):
-    return input.abs()
-
-
 class _Abs(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_abs_forward)
+
+    @staticmethod
+    def forward(input):
+        return input.abs()
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -43,6 +42,4 @@ def abs(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("abs", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _abs_forward(input)
     return rt.apply(_Abs, input)

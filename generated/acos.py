@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _acos_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.acos().to(dtype)
-
-
 class _Acos(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_acos_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.acos().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -46,6 +45,4 @@ def acos(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("acos", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _acos_forward(input)
     return rt.apply(_Acos, input)

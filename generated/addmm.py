@@ -16,18 +16,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _addmm_forward(input, mat1, mat2, beta, alpha):
-    low = rt.autocast_product(input, mat1, mat2)
-    dtype = rt.promoted(input, mat1, mat2)
-    wide = torch.promote_types(low, torch.float32)
-    mat1, mat2 = rt.cast(low, mat1, mat2)
-    input = rt.cast(wide, input)[0]
-    return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
-
-
 class _Addmm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_addmm_forward)
+
+    @staticmethod
+    def forward(input, mat1, mat2, beta, alpha):
+        low = rt.autocast_product(input, mat1, mat2)
+        dtype = rt.promoted(input, mat1, mat2)
+        wide = torch.promote_types(low, torch.float32)
+        mat1, mat2 = rt.cast(low, mat1, mat2)
+        input = rt.cast(wide, input)[0]
+        return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -83,8 +82,4 @@ def addmm(
     ):
         signature = "input[i,j], mat1[i,k], mat2[k,j]"
         raise rt.explained("addmm", signature, input, mat1, mat2)
-    if torch.compiler.is_compiling():
-        input, mat1, mat2 = rt.distinct(input, mat1, mat2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _addmm_forward(input, mat1, mat2, beta, alpha)
     return rt.apply(_Addmm, input, mat1, mat2, beta, alpha)

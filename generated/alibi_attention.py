@@ -25,27 +25,28 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _alibi_attention_forward(query, key, value, slopes):
-    reuse = rt.reuse(query, key, value, slopes)
-    low = rt.autocast_product(query, key, value, slopes)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = rt.cast(low, query, key, value)
-    slopes = rt.cast(wide, slopes)[0]
-    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
-    positions_of_key = rt.positions(key.shape[-2], query)
-    offsets = (positions_of_key - positions_of_query).to(wide)
-    scaled_query_key = reuse.div((query @ key.mT).to(wide), math.sqrt(query.shape[-1]))
-    S = reuse.add(scaled_query_key, slopes.unsqueeze(1).unsqueeze(2) * offsets)
-    key_below = positions_of_key <= positions_of_query
-    S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
-    P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
-    output = P.to(low) @ value
-    return output, P
-
-
 class _AlibiAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_alibi_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, slopes):
+        reuse = rt.reuse(query, key, value, slopes)
+        low = rt.autocast_product(query, key, value, slopes)
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value = rt.cast(low, query, key, value)
+        slopes = rt.cast(wide, slopes)[0]
+        positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+        positions_of_key = rt.positions(key.shape[-2], query)
+        offsets = (positions_of_key - positions_of_query).to(wide)
+        scaled_query_key = reuse.div(
+            (query @ key.mT).to(wide), math.sqrt(query.shape[-1])
+        )
+        S = reuse.add(scaled_query_key, slopes.unsqueeze(1).unsqueeze(2) * offsets)
+        key_below = positions_of_key <= positions_of_query
+        S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
+        P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
+        output = P.to(low) @ value
+        return output, P
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -135,8 +136,4 @@ def alibi_attention(
     ):
         signature = "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], slopes[h]"
         raise rt.explained("alibi_attention", signature, query, key, value, slopes)
-    if torch.compiler.is_compiling():
-        query, key, value, slopes = rt.distinct(query, key, value, slopes)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _alibi_attention_forward(query, key, value, slopes)[0]
     return rt.apply(_AlibiAttention, query, key, value, slopes)[0]

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _amax_forward(input, dim, keepdim):
-    return input.amax(dim, keepdim=keepdim)
-
-
 class _Amax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_amax_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        return input.amax(dim, keepdim=keepdim)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -57,6 +56,4 @@ def amax(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("amax", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _amax_forward(input, dim, keepdim)
     return rt.apply(_Amax, input, dim, keepdim)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _amin_forward(input, dim, keepdim):
-    return input.amin(dim, keepdim=keepdim)
-
-
 class _Amin(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_amin_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        return input.amin(dim, keepdim=keepdim)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -57,6 +56,4 @@ def amin(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("amin", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _amin_forward(input, dim, keepdim)
     return rt.apply(_Amin, input, dim, keepdim)

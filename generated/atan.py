@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _atan_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.atan().to(dtype)
-
-
 class _Atan(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_atan_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.atan().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def atan(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("atan", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _atan_forward(input)
     return rt.apply(_Atan, input)

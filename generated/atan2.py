@@ -19,15 +19,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _atan2_forward(input, other):
-    dtype = rt.promoted(input, other)
-    input, other = rt.widened_for_kernel(input, other)
-    return torch.atan2(input, other).to(dtype)
-
-
 class _Atan2(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_atan2_forward)
+
+    @staticmethod
+    def forward(input, other):
+        dtype = rt.promoted(input, other)
+        input, other = rt.widened_for_kernel(input, other)
+        return torch.atan2(input, other).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -74,10 +73,6 @@ def atan2(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, other) or other.shape != input.shape:
         raise rt.explained("atan2", "input[*p], other[*p]", input, other)
-    if torch.compiler.is_compiling():
-        input, other = rt.distinct(input, other)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _Atan2Dual.apply(input, other)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _atan2_forward(input, other)
     return rt.apply(_Atan2, input, other)

@@ -14,16 +14,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _avg_pool1d_forward(input, kernel_size, stride):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
-    return rt.no_view(output.to(dtype))
-
-
 class _AvgPool1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_avg_pool1d_forward)
+
+    @staticmethod
+    def forward(input, kernel_size, stride):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -67,6 +66,4 @@ def avg_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
             "avg_pool1d: no value of index u keeps every access in bounds: axis 2 of "
             f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _avg_pool1d_forward(input, kernel_size, stride)
     return rt.apply(_AvgPool1d, input, kernel_size, stride)

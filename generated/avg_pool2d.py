@@ -14,16 +14,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _avg_pool2d_forward(input, kernel_size, stride):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    output = torch.nn.functional.avg_pool2d(input, kernel_size, stride)
-    return output.to(dtype)
-
-
 class _AvgPool2d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_avg_pool2d_forward)
+
+    @staticmethod
+    def forward(input, kernel_size, stride):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        output = torch.nn.functional.avg_pool2d(input, kernel_size, stride)
+        return output.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -73,6 +72,4 @@ def avg_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
             "avg_pool2d: no value of index y keeps every access in bounds: axis 3 of "
             f"input has size {input.shape[3]} and kernel_size is {kernel_size}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _avg_pool2d_forward(input, kernel_size, stride)
     return rt.apply(_AvgPool2d, input, kernel_size, stride)

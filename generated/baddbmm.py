@@ -16,18 +16,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _baddbmm_forward(input, batch1, batch2, beta, alpha):
-    low = rt.autocast_product(input, batch1, batch2)
-    dtype = rt.promoted(input, batch1, batch2)
-    wide = torch.promote_types(low, torch.float32)
-    batch1, batch2 = rt.cast(low, batch1, batch2)
-    input = rt.cast(wide, input)[0]
-    return rt.addmm(input, batch1, batch2, beta, alpha).to(dtype)
-
-
 class _Baddbmm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_baddbmm_forward)
+
+    @staticmethod
+    def forward(input, batch1, batch2, beta, alpha):
+        low = rt.autocast_product(input, batch1, batch2)
+        dtype = rt.promoted(input, batch1, batch2)
+        wide = torch.promote_types(low, torch.float32)
+        batch1, batch2 = rt.cast(low, batch1, batch2)
+        input = rt.cast(wide, input)[0]
+        return rt.addmm(input, batch1, batch2, beta, alpha).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -83,8 +82,4 @@ def baddbmm(
     ):
         signature = "input[m,i,j], batch1[m,i,k], batch2[m,k,j]"
         raise rt.explained("baddbmm", signature, input, batch1, batch2)
-    if torch.compiler.is_compiling():
-        input, batch1, batch2 = rt.distinct(input, batch1, batch2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _baddbmm_forward(input, batch1, batch2, beta, alpha)
     return rt.apply(_Baddbmm, input, batch1, batch2, beta, alpha)

@@ -23,24 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _barlow_twins_loss_forward(first, second, weight, eps):
-    reuse = rt.reuse(first, second)
-    low = rt.autocast_product(first, second)
-    dtype = rt.autocast_float32(first, second)
-    wide = torch.promote_types(low, torch.float32)
-    first, second = rt.cast(wide, first, second)
-    x = rt.native_batch_norm(first, None, None, eps)[0]  # x[n,i]
-    y = rt.native_batch_norm(second, None, None, eps)[0]  # y[n,i]
-    c = reuse.div((x.mT.to(low) @ y.to(low)).to(wide), first.shape[0])  # c[i,j]
-    positions_of_first = rt.positions(first.shape[1], first)
-    off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-    loss = (
-        weight * rt.keep_where_(c.square(), off_diagonal).sum()
-        + (c.diagonal(0, 0, 1) - 1).square().sum()
-    ).to(dtype)
-    return loss, c
-
-
 def _barlow_twins_loss_composed(first, second, weight, eps):
     low = rt.autocast_product(first, second)
     dtype = rt.autocast_float32(first, second)
@@ -61,7 +43,24 @@ def _barlow_twins_loss_composed(first, second, weight, eps):
 
 class _BarlowTwinsLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_barlow_twins_loss_forward)
+
+    @staticmethod
+    def forward(first, second, weight, eps):
+        reuse = rt.reuse(first, second)
+        low = rt.autocast_product(first, second)
+        dtype = rt.autocast_float32(first, second)
+        wide = torch.promote_types(low, torch.float32)
+        first, second = rt.cast(wide, first, second)
+        x = rt.native_batch_norm(first, None, None, eps)[0]  # x[n,i]
+        y = rt.native_batch_norm(second, None, None, eps)[0]  # y[n,i]
+        c = reuse.div((x.mT.to(low) @ y.to(low)).to(wide), first.shape[0])  # c[i,j]
+        positions_of_first = rt.positions(first.shape[1], first)
+        off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
+        loss = (
+            weight * rt.keep_where_(c.square(), off_diagonal).sum()
+            + (c.diagonal(0, 0, 1) - 1).square().sum()
+        ).to(dtype)
+        return loss, c
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -159,10 +158,6 @@ def barlow_twins_loss(
     ):
         signature = "first[n,i], second[n,i]"
         raise rt.explained("barlow_twins_loss", signature, first, second)
-    if torch.compiler.is_compiling():
-        first, second = rt.distinct(first, second)
     if rt.forward_mode():
         return _barlow_twins_loss_composed(first, second, weight, eps)
-    if not torch.is_grad_enabled():
-        return _barlow_twins_loss_forward(first, second, weight, eps)[0]
     return rt.apply(_BarlowTwinsLoss, first, second, weight, eps)[0]

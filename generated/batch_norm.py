@@ -23,15 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _batch_norm_forward(input, weight, bias, eps, correction):
-    dtype = rt.autocast_float32(input, weight, bias)
-    input, weight, bias = rt.widened(input, weight, bias)
-    count = input.shape[0] * math.prod(input.shape[2:])
-    share = (count - correction) / (count or math.nan)
-    output, mean, rstd = rt.native_batch_norm(input, weight, bias, eps, share=share)
-    return output.to(dtype), mean, rstd
-
-
 def _batch_norm_composed(input, weight, bias, eps, correction):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
@@ -52,7 +43,15 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
 
 class _BatchNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_batch_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, eps, correction):
+        dtype = rt.autocast_float32(input, weight, bias)
+        input, weight, bias = rt.widened(input, weight, bias)
+        count = input.shape[0] * math.prod(input.shape[2:])
+        share = (count - correction) / (count or math.nan)
+        output, mean, rstd = rt.native_batch_norm(input, weight, bias, eps, share=share)
+        return output.to(dtype), mean, rstd
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -130,10 +129,6 @@ def batch_norm(
     ):
         signature = "input[n,c,*q], weight[c]=None, bias[c]=None; eps>0"
         raise rt.explained("batch_norm", signature, input, weight, bias, eps)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():
         return _batch_norm_composed(input, weight, bias, eps, correction)
-    if not torch.is_grad_enabled():
-        return _batch_norm_forward(input, weight, bias, eps, correction)[0]
     return rt.apply(_BatchNorm, input, weight, bias, eps, correction)[0]

@@ -19,29 +19,28 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _batch_norm_inference_forward(input, running_mean, running_var, weight, bias, eps):
-    reuse = rt.reuse(input, running_mean, running_var, weight, bias)
-    dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
-    given = rt.widened(input, running_mean, running_var, weight, bias)
-    input, running_mean, running_var, weight, bias = given
-    q_axes = tuple(range(2 - input.dim(), 0))
-    xhat = reuse.mul(
-        input - rt.unsqueeze(running_mean, q_axes),
-        rt.unsqueeze((running_var + eps).rsqrt(), q_axes),
-    )
-    xhat_weight = (
-        xhat if weight is None else reuse.mul(xhat, rt.unsqueeze(weight, q_axes))
-    )
-    return (
-        xhat_weight.to(dtype)
-        if bias is None
-        else reuse.add(xhat_weight, rt.unsqueeze(bias, q_axes)).to(dtype)
-    )
-
-
 class _BatchNormInference(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_batch_norm_inference_forward)
+
+    @staticmethod
+    def forward(input, running_mean, running_var, weight, bias, eps):
+        reuse = rt.reuse(input, running_mean, running_var, weight, bias)
+        dtype = rt.autocast_float32(input, running_mean, running_var, weight, bias)
+        given = rt.widened(input, running_mean, running_var, weight, bias)
+        input, running_mean, running_var, weight, bias = given
+        q_axes = tuple(range(2 - input.dim(), 0))
+        xhat = reuse.mul(
+            input - rt.unsqueeze(running_mean, q_axes),
+            rt.unsqueeze((running_var + eps).rsqrt(), q_axes),
+        )
+        xhat_weight = (
+            xhat if weight is None else reuse.mul(xhat, rt.unsqueeze(weight, q_axes))
+        )
+        return (
+            xhat_weight.to(dtype)
+            if bias is None
+            else reuse.add(xhat_weight, rt.unsqueeze(bias, q_axes)).to(dtype)
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -146,13 +145,6 @@ def batch_norm_inference(
             running_var,
             weight,
             bias,
-        )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, running_mean, running_var, weight, bias)
-        input, running_mean, running_var, weight, bias = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _batch_norm_inference_forward(
-            input, running_mean, running_var, weight, bias, eps
         )
     return rt.apply(
         _BatchNormInference, input, running_mean, running_var, weight, bias, eps

@@ -17,21 +17,20 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _bilinear_forward(input1, input2, weight, bias):
-    low = rt.autocast_product(input1, input2, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    weight, bias = rt.cast(low, weight, bias)
-    input1, input2 = rt.cast(wide, input1, input2)
-    input1_input2 = (
-        (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2, -1).to(low)
-    )
-    input1_input2_weight = input1_input2 @ weight.flatten(1, 2).mT
-    return input1_input2_weight if bias is None else input1_input2_weight + bias
-
-
 class _Bilinear(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_bilinear_forward)
+
+    @staticmethod
+    def forward(input1, input2, weight, bias):
+        low = rt.autocast_product(input1, input2, weight, bias)
+        wide = torch.promote_types(low, torch.float32)
+        weight, bias = rt.cast(low, weight, bias)
+        input1, input2 = rt.cast(wide, input1, input2)
+        input1_input2 = (
+            (input1.unsqueeze(-1) * input2.unsqueeze(-2)).flatten(-2, -1).to(low)
+        )
+        input1_input2_weight = input1_input2 @ weight.flatten(1, 2).mT
+        return input1_input2_weight if bias is None else input1_input2_weight + bias
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -101,8 +100,4 @@ def bilinear(
     ):
         signature = "input1[*b,i], input2[*b,j], weight[k,i,j], bias[k]=None"
         raise rt.explained("bilinear", signature, input1, input2, weight, bias)
-    if torch.compiler.is_compiling():
-        input1, input2, weight, bias = rt.distinct(input1, input2, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _bilinear_forward(input1, input2, weight, bias)
     return rt.apply(_Bilinear, input1, input2, weight, bias)

@@ -32,26 +32,25 @@ def _binary_cross_entropy_reduced(loss, reduction):
     return loss
 
 
-def _binary_cross_entropy_forward(input, target, weight, reduction):
-    reuse = rt.reuse(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    input_target_sum = reuse.addcmul(
-        reuse.mul(reuse.clamp(input.log(), min=-100), target),
-        1 - target,
-        reuse.clamp(reuse.log(1 - input), min=-100),
-    )
-    loss = (
-        reuse.neg(input_target_sum)
-        if weight is None
-        else reuse.neg(reuse.mul(input_target_sum, weight))
-    )
-    return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
-
-
 class _BinaryCrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_forward)
+
+    @staticmethod
+    def forward(input, target, weight, reduction):
+        reuse = rt.reuse(input, target, weight)
+        dtype = rt.autocast_float32(input, target, weight)
+        input, target, weight = rt.widened(input, target, weight)
+        input_target_sum = reuse.addcmul(
+            reuse.mul(reuse.clamp(input.log(), min=-100), target),
+            1 - target,
+            reuse.clamp(reuse.log(1 - input), min=-100),
+        )
+        loss = (
+            reuse.neg(input_target_sum)
+            if weight is None
+            else reuse.neg(reuse.mul(input_target_sum, weight))
+        )
+        return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -137,8 +136,4 @@ def binary_cross_entropy(
         raise rt.explained(
             "binary_cross_entropy", signature, input, target, weight, reduction
         )
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _binary_cross_entropy_forward(input, target, weight, reduction)
     return rt.apply(_BinaryCrossEntropy, input, target, weight, reduction)

@@ -33,33 +33,31 @@ def _binary_cross_entropy_with_logits_reduced(loss, reduction):
     return loss
 
 
-def _binary_cross_entropy_with_logits_forward(
-    input, target, weight, pos_weight, reduction
-):
-    reuse = rt.reuse(input, target, weight, pos_weight)
-    dtype = (
-        rt.autocast_float32(input, target, weight, pos_weight)
-        if reduction != "none"
-        else rt.promoted(input, target, weight, pos_weight)
-    )
-    input, target, weight, pos_weight = rt.widened(input, target, weight, pos_weight)
-    pos_weight_target = target if pos_weight is None else pos_weight * target
-    input_sum = reuse.addcmul(
-        reuse.mul(torch.nn.functional.logsigmoid(input), pos_weight_target),
-        1 - target,
-        torch.nn.functional.logsigmoid(-input),
-    )
-    loss = (
-        reuse.neg(input_sum)
-        if weight is None
-        else reuse.neg(reuse.mul(input_sum, weight))
-    )
-    return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
-
-
 class _BinaryCrossEntropyWithLogits(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_binary_cross_entropy_with_logits_forward)
+
+    @staticmethod
+    def forward(input, target, weight, pos_weight, reduction):
+        reuse = rt.reuse(input, target, weight, pos_weight)
+        dtype = (
+            rt.autocast_float32(input, target, weight, pos_weight)
+            if reduction != "none"
+            else rt.promoted(input, target, weight, pos_weight)
+        )
+        given = rt.widened(input, target, weight, pos_weight)
+        input, target, weight, pos_weight = given
+        pos_weight_target = target if pos_weight is None else pos_weight * target
+        input_sum = reuse.addcmul(
+            reuse.mul(torch.nn.functional.logsigmoid(input), pos_weight_target),
+            1 - target,
+            torch.nn.functional.logsigmoid(-input),
+        )
+        loss = (
+            reuse.neg(input_sum)
+            if weight is None
+            else reuse.neg(reuse.mul(input_sum, weight))
+        )
+        return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -159,13 +157,6 @@ def binary_cross_entropy_with_logits(
             weight,
             pos_weight,
             reduction,
-        )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, target, weight, pos_weight)
-        input, target, weight, pos_weight = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _binary_cross_entropy_with_logits_forward(
-            input, target, weight, pos_weight, reduction
         )
     return rt.apply(
         _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction

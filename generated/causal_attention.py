@@ -24,14 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _causal_attention_forward(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    query, key, value = rt.cast(low, query, key, value)
-    return rt.attention(
-        query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), True
-    )
-
-
 def _causal_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -46,7 +38,14 @@ def _causal_attention_composed(query, key, value):
 
 class _CausalAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_causal_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value):
+        low = rt.autocast_product(query, key, value)
+        query, key, value = rt.cast(low, query, key, value)
+        return rt.attention(
+            query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), True
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -112,10 +111,6 @@ def causal_attention(
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
         raise rt.explained("causal_attention", signature, query, key, value)
-    if torch.compiler.is_compiling():
-        query, key, value = rt.distinct(query, key, value)
     if rt.forward_mode():
         return _causal_attention_composed(query, key, value)
-    if not torch.is_grad_enabled():
-        return _causal_attention_forward(query, key, value)[0]
     return rt.apply(_CausalAttention, query, key, value)[0]

@@ -16,22 +16,21 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _causal_conv1d_forward(input, weight, bias, dilation):
-    low = rt.autocast_product(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    weight, bias = rt.cast(low, weight, bias)
-    input = rt.cast(wide, input)[0]
-    padded_input = torch.nn.functional.pad(
-        input, (dilation * weight.shape[2] - dilation, 0)
-    ).to(low)
-    return torch.nn.functional.conv1d(
-        padded_input, weight.flip(2), bias, dilation=dilation
-    )
-
-
 class _CausalConv1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_causal_conv1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, dilation):
+        low = rt.autocast_product(input, weight, bias)
+        wide = torch.promote_types(low, torch.float32)
+        weight, bias = rt.cast(low, weight, bias)
+        input = rt.cast(wide, input)[0]
+        padded_input = torch.nn.functional.pad(
+            input, (dilation * weight.shape[2] - dilation, 0)
+        ).to(low)
+        return torch.nn.functional.conv1d(
+            padded_input, weight.flip(2), bias, dilation=dilation
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -97,8 +96,4 @@ def causal_conv1d(
     ):
         signature = "input[n,c,t], weight[o,c,k], bias[o]=None; dilation is positive"
         raise rt.explained("causal_conv1d", signature, input, weight, bias, dilation)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _causal_conv1d_forward(input, weight, bias, dilation)
     return rt.apply(_CausalConv1d, input, weight, bias, dilation)

@@ -21,23 +21,22 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _causal_linear_attention_forward(query, key, value):
-    reuse = rt.reuse(query, key, value)
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = rt.cast(low, value)[0]
-    query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
-    S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
-    total = S.sum(-1)  # total[*b,i]
-    output = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
-    return output.to(low), S, total
-
-
 class _CausalLinearAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_causal_linear_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value):
+        reuse = rt.reuse(query, key, value)
+        low = rt.autocast_product(query, key, value)
+        wide = torch.promote_types(low, torch.float32)
+        value = rt.cast(low, value)[0]
+        query, key = rt.cast(wide, query, key)
+        phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+        psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
+        S = reuse.tril(phi.to(low) @ psi.mT.to(low))  # S[*b,i,j]
+        total = S.sum(-1)  # total[*b,i]
+        output = reuse.div((S @ value).to(wide), total.unsqueeze(-1).to(wide))
+        return output.to(low), S, total
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -144,8 +143,4 @@ def causal_linear_attention(
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
         raise rt.explained("causal_linear_attention", signature, query, key, value)
-    if torch.compiler.is_compiling():
-        query, key, value = rt.distinct(query, key, value)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _causal_linear_attention_forward(query, key, value)[0]
     return rt.apply(_CausalLinearAttention, query, key, value)[0]

@@ -31,16 +31,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _causal_self_attention_forward(x, Wq, Wk, Wv):
-    low = rt.autocast_product(x, Wq, Wk, Wv)
-    x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
-    Q = x @ Wq.mT  # Q[n,i,d]
-    K = x @ Wk.mT  # K[n,j,d]
-    V = x @ Wv.mT  # V[n,j,e]
-    output, kept = rt.attention(Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True)
-    return output, kept, Q, K, V
-
-
 def _causal_self_attention_composed(x, Wq, Wk, Wv):
     low = rt.autocast_product(x, Wq, Wk, Wv)
     wide = torch.promote_types(low, torch.float32)
@@ -59,7 +49,18 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
 
 class _CausalSelfAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_causal_self_attention_forward)
+
+    @staticmethod
+    def forward(x, Wq, Wk, Wv):
+        low = rt.autocast_product(x, Wq, Wk, Wv)
+        x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
+        Q = x @ Wq.mT  # Q[n,i,d]
+        K = x @ Wk.mT  # K[n,j,d]
+        V = x @ Wv.mT  # V[n,j,e]
+        output, kept = rt.attention(
+            Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True
+        )
+        return output, kept, Q, K, V
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -149,10 +150,6 @@ def causal_self_attention(
     ):
         signature = "x[n,i,k], Wq[d,k], Wk[d,k], Wv[e,k]"
         raise rt.explained("causal_self_attention", signature, x, Wq, Wk, Wv)
-    if torch.compiler.is_compiling():
-        x, Wq, Wk, Wv = rt.distinct(x, Wq, Wk, Wv)
     if rt.forward_mode():
         return _causal_self_attention_composed(x, Wq, Wk, Wv)
-    if not torch.is_grad_enabled():
-        return _causal_self_attention_forward(x, Wq, Wk, Wv)[0]
     return rt.apply(_CausalSelfAttention, x, Wq, Wk, Wv)[0]

@@ -15,16 +15,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cdist_manhattan_forward(x1, x2):
-    reuse = rt.reuse(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    return reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1).to(dtype)
-
-
 class _CdistManhattan(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cdist_manhattan_forward)
+
+    @staticmethod
+    def forward(x1, x2):
+        reuse = rt.reuse(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        x1, x2 = rt.widened(x1, x2)
+        return reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, D):
@@ -61,8 +60,4 @@ def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("cdist_manhattan", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cdist_manhattan_forward(x1, x2)
     return rt.apply(_CdistManhattan, x1, x2)

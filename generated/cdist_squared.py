@@ -15,34 +15,33 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cdist_squared_forward(x1, x2):
-    reuse = rt.reuse(x1, x2)
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = reuse.mul(
-        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-    )
-    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-    x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
-    D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
-    return D.to(dtype), centre
-
-
 class _CdistSquared(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cdist_squared_forward)
+
+    @staticmethod
+    def forward(x1, x2):
+        reuse = rt.reuse(x1, x2)
+        low = rt.autocast_product(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(wide, x1, x2)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        twice_x1_centred = reuse.mul(
+            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
+        )
+        sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+        sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+        x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+        D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
+        return D.to(dtype), centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -110,8 +109,4 @@ def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("cdist_squared", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cdist_squared_forward(x1, x2)[0]
     return rt.apply(_CdistSquared, x1, x2)[0]

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _celu_forward(input, alpha):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.celu(input, alpha).to(dtype)
-
-
 class _Celu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_celu_forward)
+
+    @staticmethod
+    def forward(input, alpha):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.celu(input, alpha).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -58,6 +57,4 @@ def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
     if not rt.floating(input) or alpha == 0:
         raise rt.explained("celu", "input[*p]; alpha!=0", input, alpha)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _celu_forward(input, alpha)
     return rt.apply(_Celu, input, alpha)

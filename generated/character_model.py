@@ -45,33 +45,32 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _character_model_forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
-    low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
-    dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
-    wide = torch.promote_types(low, torch.float32)
-    C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
-    bngain, bnbias = rt.cast(wide, bngain, bnbias)
-    emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)  # emb[n,t,d]
-    embcat = emb.flatten(1, 2)  # embcat[n,(t d)]
-    hprebn = embcat @ W1 + b1  # hprebn[n,j]
-    wide_hprebn = hprebn.to(wide)
-    bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
-    bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
-    bndiff2 = bndiff.square()  # bndiff2[n,j]
-    bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
-    bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
-    bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-    hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)  # hpreact[n,j]
-    h = hpreact.tanh()  # h[n,j]
-    logits = h.to(low) @ W2 + b2  # logits[n,c]
-    logprobs = torch.log_softmax(logits.to(wide), 1)  # logprobs[n,c]
-    loss = (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return loss, bndiff, bnvar_inv, logits
-
-
 class _CharacterModel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_character_model_forward)
+
+    @staticmethod
+    def forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
+        low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
+        dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
+        wide = torch.promote_types(low, torch.float32)
+        C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
+        bngain, bnbias = rt.cast(wide, bngain, bnbias)
+        emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)  # emb[n,t,d]
+        embcat = emb.flatten(1, 2)  # embcat[n,(t d)]
+        hprebn = embcat @ W1 + b1  # hprebn[n,j]
+        wide_hprebn = hprebn.to(wide)
+        bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
+        bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
+        bndiff2 = bndiff.square()  # bndiff2[n,j]
+        bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
+        bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
+        bnraw = bnvar_inv * bndiff  # bnraw[n,j]
+        hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)  # hpreact[n,j]
+        h = hpreact.tanh()  # h[n,j]
+        logits = h.to(low) @ W2 + b2  # logits[n,c]
+        logprobs = torch.log_softmax(logits.to(wide), 1)  # logprobs[n,c]
+        loss = (-logprobs.gather(1, Yb.unsqueeze(1)).squeeze(1).mean()).to(dtype)
+        return loss, bndiff, bnvar_inv, logits
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -242,12 +241,4 @@ def character_model(
         raise rt.explained(
             "character_model", signature, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb)
-        C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _character_model_forward(
-            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps
-        )
-        return result[0]
     return rt.apply(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]

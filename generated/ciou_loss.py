@@ -65,46 +65,47 @@ def _ciou_loss_reduced(loss, reduction):
     return loss
 
 
-def _ciou_loss_forward(boxes1, boxes2, eps, reduction):
-    dtype = rt.autocast_float32(boxes1, boxes2)
-    boxes1, boxes2 = rt.widened(boxes1, boxes2)
-    boxes1_plus_boxes1 = boxes1.select(1, 0) + boxes1.select(1, 2)
-    boxes1_difference = boxes1_plus_boxes1 - boxes2.select(1, 0) - boxes2.select(1, 2)
-    across = 0.5 * boxes1_difference  # across[n]
-    boxes1_plus_boxes12 = boxes1.select(1, 1) + boxes1.select(1, 3)
-    boxes1_difference_with_boxes2 = (
-        boxes1_plus_boxes12 - boxes2.select(1, 1) - boxes2.select(1, 3)
-    )
-    along = 0.5 * boxes1_difference_with_boxes2  # along[n]
-    width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
-        boxes1.select(1, 0), boxes2.select(1, 0)
-    )
-    height = torch.maximum(boxes1.select(1, 3), boxes2.select(1, 3)) - torch.minimum(
-        boxes1.select(1, 1), boxes2.select(1, 1)
-    )
-    diagonal = width.square() + height.square() + eps  # diagonal[n]
-    apart = (across.square() + along.square()) / diagonal  # apart[n]
-    w2 = boxes2.select(1, 2) - boxes2.select(1, 0)  # w2[n]
-    h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
-    w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]
-    h1 = boxes1.select(1, 3) - boxes1.select(1, 1)  # h1[n]
-    angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
-    shape = 4 / math.pi**2 * angle.square()  # shape[n]
-    right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
-    left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
-    bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
-    top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
-    common = (right - left).relu() * (bottom - top).relu()  # common[n]
-    union = w1 * h1 + w2 * h2 - common + eps  # union[n]
-    iou = common / union  # iou[n]
-    alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
-    loss = apart + shape * alpha - iou + 1
-    return _ciou_loss_reduced(loss, reduction).to(dtype)
-
-
 class _CiouLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_ciou_loss_forward)
+
+    @staticmethod
+    def forward(boxes1, boxes2, eps, reduction):
+        dtype = rt.autocast_float32(boxes1, boxes2)
+        boxes1, boxes2 = rt.widened(boxes1, boxes2)
+        boxes1_plus_boxes1 = boxes1.select(1, 0) + boxes1.select(1, 2)
+        boxes1_difference = (
+            boxes1_plus_boxes1 - boxes2.select(1, 0) - boxes2.select(1, 2)
+        )
+        across = 0.5 * boxes1_difference  # across[n]
+        boxes1_plus_boxes12 = boxes1.select(1, 1) + boxes1.select(1, 3)
+        boxes1_difference_with_boxes2 = (
+            boxes1_plus_boxes12 - boxes2.select(1, 1) - boxes2.select(1, 3)
+        )
+        along = 0.5 * boxes1_difference_with_boxes2  # along[n]
+        width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
+            boxes1.select(1, 0), boxes2.select(1, 0)
+        )
+        height = torch.maximum(
+            boxes1.select(1, 3), boxes2.select(1, 3)
+        ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
+        diagonal = width.square() + height.square() + eps  # diagonal[n]
+        apart = (across.square() + along.square()) / diagonal  # apart[n]
+        w2 = boxes2.select(1, 2) - boxes2.select(1, 0)  # w2[n]
+        h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
+        w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]
+        h1 = boxes1.select(1, 3) - boxes1.select(1, 1)  # h1[n]
+        angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
+        shape = 4 / math.pi**2 * angle.square()  # shape[n]
+        right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
+        left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
+        bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
+        top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
+        common = (right - left).relu() * (bottom - top).relu()  # common[n]
+        union = w1 * h1 + w2 * h2 - common + eps  # union[n]
+        iou = common / union  # iou[n]
+        alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
+        loss = apart + shape * alpha - iou + 1
+        return _ciou_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -344,8 +345,4 @@ def ciou_loss(
     ):
         signature = "boxes1[n,c], boxes2[n,c]; reduction in mean|sum|none"
         raise rt.explained("ciou_loss", signature, boxes1, boxes2, reduction)
-    if torch.compiler.is_compiling():
-        boxes1, boxes2 = rt.distinct(boxes1, boxes2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _ciou_loss_forward(boxes1, boxes2, eps, reduction)
     return rt.apply(_CiouLoss, boxes1, boxes2, eps, reduction)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _clamp_forward(input, lo, hi):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.clamp(lo, hi).to(dtype)
-
-
 class _Clamp(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_clamp_forward)
+
+    @staticmethod
+    def forward(input, lo, hi):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.clamp(lo, hi).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -52,6 +51,4 @@ def clamp(
     hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
     if not rt.floating(input):
         raise rt.explained("clamp", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _clamp_forward(input, lo, hi)
     return rt.apply(_Clamp, input, lo, hi)

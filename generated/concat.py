@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _concat_forward(A, B, dim):
-    dtype = rt.promoted(A, B)
-    A, B = rt.cast_alike(A, B)
-    return torch.cat((A, B), dim).to(dtype)
-
-
 class _Concat(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_concat_forward)
+
+    @staticmethod
+    def forward(A, B, dim):
+        dtype = rt.promoted(A, B)
+        A, B = rt.cast_alike(A, B)
+        return torch.cat((A, B), dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -58,8 +57,4 @@ def concat(A: torch.Tensor, B: torch.Tensor, dim: int = 0) -> torch.Tensor:
         or B.shape[dim % A.dim() + 1 :] != A.shape[dim % A.dim() + 1 :]
     ):
         raise rt.explained("concat", "A[*p,k,*q], B[*p,l,*q]; dim=axis(k)", A, B, dim)
-    if torch.compiler.is_compiling():
-        A, B = rt.distinct(A, B)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _concat_forward(A, B, dim)
     return rt.apply(_Concat, A, B, dim)

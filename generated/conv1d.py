@@ -16,17 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _conv1d_forward(input, weight, bias, stride, padding, dilation):
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    return torch.nn.functional.conv1d(
-        input, weight, bias, stride=stride, padding=padding, dilation=dilation
-    )
-
-
 class _Conv1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_conv1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, stride, padding, dilation):
+        low = rt.autocast_product(input, weight, bias)
+        input, weight, bias = rt.cast(low, input, weight, bias)
+        return torch.nn.functional.conv1d(
+            input, weight, bias, stride=stride, padding=padding, dilation=dilation
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -117,8 +116,4 @@ def conv1d(
             "conv1d: no value of index u keeps every access in bounds: axis 2 of input "
             f"has size {input.shape[2]} and axis 2 of weight has size {weight.shape[2]}"
         )
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _conv1d_forward(input, weight, bias, stride, padding, dilation)
     return rt.apply(_Conv1d, input, weight, bias, stride, padding, dilation)

@@ -16,17 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _conv2d_forward(input, weight, bias, stride, padding, dilation):
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    return torch.nn.functional.conv2d(
-        input, weight, bias, stride=stride, padding=padding, dilation=dilation
-    )
-
-
 class _Conv2d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_conv2d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, stride, padding, dilation):
+        low = rt.autocast_product(input, weight, bias)
+        input, weight, bias = rt.cast(low, input, weight, bias)
+        return torch.nn.functional.conv2d(
+            input, weight, bias, stride=stride, padding=padding, dilation=dilation
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -125,8 +124,4 @@ def conv2d(
             "conv2d: no value of index y keeps every access in bounds: axis 3 of input "
             f"has size {input.shape[3]} and axis 3 of weight has size {weight.shape[3]}"
         )
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _conv2d_forward(input, weight, bias, stride, padding, dilation)
     return rt.apply(_Conv2d, input, weight, bias, stride, padding, dilation)

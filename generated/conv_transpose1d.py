@@ -16,31 +16,28 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _conv_transpose1d_forward(
-    input, weight, bias, stride, padding, output_padding, dilation
-):
-    low = rt.autocast_product(input, weight, bias)
-    dtype = rt.promoted(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    input, weight = rt.cast(low, input, weight)
-    bias = rt.cast(wide, bias)[0]
-    conv_of_input = torch.nn.functional.conv_transpose1d(
-        input, weight, stride=stride, dilation=dilation
-    )
-    padded_conv_of_input = torch.nn.functional.pad(
-        conv_of_input.to(wide), (-padding, output_padding - padding)
-    )
-    output = (
-        padded_conv_of_input
-        if bias is None
-        else bias.unsqueeze(1) + padded_conv_of_input
-    )
-    return output.to(dtype)
-
-
 class _ConvTranspose1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_conv_transpose1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, stride, padding, output_padding, dilation):
+        low = rt.autocast_product(input, weight, bias)
+        dtype = rt.promoted(input, weight, bias)
+        wide = torch.promote_types(low, torch.float32)
+        input, weight = rt.cast(low, input, weight)
+        bias = rt.cast(wide, bias)[0]
+        conv_of_input = torch.nn.functional.conv_transpose1d(
+            input, weight, stride=stride, dilation=dilation
+        )
+        padded_conv_of_input = torch.nn.functional.pad(
+            conv_of_input.to(wide), (-padding, output_padding - padding)
+        )
+        output = (
+            padded_conv_of_input
+            if bias is None
+            else bias.unsqueeze(1) + padded_conv_of_input
+        )
+        return output.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -139,12 +136,6 @@ def conv_transpose1d(
             "conv_transpose1d: no value of index u keeps every access in bounds: axis "
             f"2 of input has size {input.shape[2]} and axis 2 of weight has size "
             f"{weight.shape[2]}"
-        )
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _conv_transpose1d_forward(
-            input, weight, bias, stride, padding, output_padding, dilation
         )
     return rt.apply(
         _ConvTranspose1d, input, weight, bias, stride, padding, output_padding, dilation

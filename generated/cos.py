@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cos_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.cos().to(dtype)
-
-
 class _Cos(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cos_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.cos().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -46,6 +45,4 @@ def cos(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("cos", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cos_forward(input)
     return rt.apply(_Cos, input)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cosh_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.cosh().to(dtype)
-
-
 class _Cosh(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cosh_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.cosh().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def cosh(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("cosh", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cosh_forward(input)
     return rt.apply(_Cosh, input)

@@ -37,21 +37,20 @@ def _cosine_embedding_loss_reduced(loss, reduction):
     return loss
 
 
-def _cosine_embedding_loss_forward(input1, input2, target, margin, reduction):
-    dtype = rt.autocast_float32(input1, input2, target)
-    input1, input2, target = rt.widened(input1, input2, target)
-    square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-    square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-    cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
-    apart = torch.where(target == -1, (cosine - margin).clamp(min=0), 0)  # apart[n]
-    loss = torch.where(target == 1, 1 - cosine, apart)
-    loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
-    return loss, square1, square2, cosine
-
-
 class _CosineEmbeddingLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cosine_embedding_loss_forward)
+
+    @staticmethod
+    def forward(input1, input2, target, margin, reduction):
+        dtype = rt.autocast_float32(input1, input2, target)
+        input1, input2, target = rt.widened(input1, input2, target)
+        square1 = 1e-12 + input1.square().sum(1)  # square1[n]
+        square2 = 1e-12 + input2.square().sum(1)  # square2[n]
+        cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
+        apart = torch.where(target == -1, (cosine - margin).clamp(min=0), 0)  # apart[n]
+        loss = torch.where(target == 1, 1 - cosine, apart)
+        loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
+        return loss, square1, square2, cosine
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -150,11 +149,4 @@ def cosine_embedding_loss(
         raise rt.explained(
             "cosine_embedding_loss", signature, input1, input2, target, reduction
         )
-    if torch.compiler.is_compiling():
-        input1, input2, target = rt.distinct(input1, input2, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _cosine_embedding_loss_forward(
-            input1, input2, target, margin, reduction
-        )
-        return result[0]
     return rt.apply(_CosineEmbeddingLoss, input1, input2, target, margin, reduction)[0]

@@ -17,20 +17,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cosine_similarity_forward(x1, x2, dim, eps):
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
-    norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
-    output = ((x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))).to(
-        dtype
-    )
-    return output, norm1, norm2
-
-
 class _CosineSimilarity(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cosine_similarity_forward)
+
+    @staticmethod
+    def forward(x1, x2, dim, eps):
+        dtype = rt.autocast_float32(x1, x2)
+        x1, x2 = rt.widened(x1, x2)
+        norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
+        norm2 = x2.square().sum(dim).sqrt()  # norm2[*p,*q]
+        output = (
+            (x1 * x2).sum(dim) / (norm1.clamp(min=eps) * norm2.clamp(min=eps))
+        ).to(dtype)
+        return output, norm1, norm2
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -132,8 +131,4 @@ def cosine_similarity(
     ):
         signature = "x1[*p,k,*q], x2[*p,k,*q]; dim=axis(k); eps>=0"
         raise rt.explained("cosine_similarity", signature, x1, x2, dim, eps)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cosine_similarity_forward(x1, x2, dim, eps)[0]
     return rt.apply(_CosineSimilarity, x1, x2, dim, eps)[0]

@@ -22,36 +22,35 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _covariance_of_quaternion_forward(quaternion, scale):
-    reuse = rt.reuse(quaternion, scale)
-    low = rt.autocast_product(quaternion, scale)
-    with rt.no_autocast(quaternion):
-        wide = torch.promote_types(low, torch.float32)
-        quaternion, scale = rt.cast(wide, quaternion, scale)
-        unit = quaternion.square().sum(1, keepdim=True).rsqrt() * quaternion
-        v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
-        w = unit.select(1, 0)  # w[n]
-        positions_of_scale = rt.positions(scale.shape[1], quaternion)
-        spread_scale = positions_of_scale.unsqueeze(1)
-        offsets = (positions_of_scale - spread_scale).to(quaternion.dtype)
-        to_offsets = (spread_scale - positions_of_scale).to(quaternion.dtype)
-        v_offsets_to_offsets = (v.unsqueeze(2) * offsets.mT).mT @ to_offsets.mT
-        diagonal_of_difference = (
-            (2 * w.square() - 1).unsqueeze(1).expand(scale.shape).diag_embed()
-        )
-        twice_v_v = (2 * v).unsqueeze(1) * v.unsqueeze(2)
-        w_offsets = w.unsqueeze(1).unsqueeze(2) * offsets.mT
-        twice_v_v_difference = reuse.addcmul(
-            twice_v_v, w_offsets, v_offsets_to_offsets, value=-1
-        )
-        R = reuse.add(twice_v_v_difference, diagonal_of_difference)  # R[n,i,k]
-        covariance = (scale.square().unsqueeze(1) * R).to(low) @ R.mT.to(low)
-        return covariance, R
-
-
 class _CovarianceOfQuaternion(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_covariance_of_quaternion_forward)
+
+    @staticmethod
+    def forward(quaternion, scale):
+        reuse = rt.reuse(quaternion, scale)
+        low = rt.autocast_product(quaternion, scale)
+        with rt.no_autocast(quaternion):
+            wide = torch.promote_types(low, torch.float32)
+            quaternion, scale = rt.cast(wide, quaternion, scale)
+            unit = quaternion.square().sum(1, keepdim=True).rsqrt() * quaternion
+            v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
+            w = unit.select(1, 0)  # w[n]
+            positions_of_scale = rt.positions(scale.shape[1], quaternion)
+            spread_scale = positions_of_scale.unsqueeze(1)
+            offsets = (positions_of_scale - spread_scale).to(quaternion.dtype)
+            to_offsets = (spread_scale - positions_of_scale).to(quaternion.dtype)
+            v_offsets_to_offsets = (v.unsqueeze(2) * offsets.mT).mT @ to_offsets.mT
+            diagonal_of_difference = (
+                (2 * w.square() - 1).unsqueeze(1).expand(scale.shape).diag_embed()
+            )
+            twice_v_v = (2 * v).unsqueeze(1) * v.unsqueeze(2)
+            w_offsets = w.unsqueeze(1).unsqueeze(2) * offsets.mT
+            twice_v_v_difference = reuse.addcmul(
+                twice_v_v, w_offsets, v_offsets_to_offsets, value=-1
+            )
+            R = reuse.add(twice_v_v_difference, diagonal_of_difference)  # R[n,i,k]
+            covariance = (scale.square().unsqueeze(1) * R).to(low) @ R.mT.to(low)
+            return covariance, R
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -155,8 +154,4 @@ def covariance_of_quaternion(
             f"covariance_of_quaternion: axis 1 of scale has size {scale.shape[1]}, but "
             f"must have size {quaternion.shape[1] - 1}"
         )
-    if torch.compiler.is_compiling():
-        quaternion, scale = rt.distinct(quaternion, scale)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _covariance_of_quaternion_forward(quaternion, scale)[0]
     return rt.apply(_CovarianceOfQuaternion, quaternion, scale)[0]

@@ -31,21 +31,20 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cox_loss_forward(log_hazard, time, event):
-    dtype = rt.autocast_float32(log_hazard, time)
-    log_hazard, time = rt.widened(log_hazard, time)
-    at_risk = torch.logsumexp(
-        rt.where(time.unsqueeze(1) <= time, log_hazard, -math.inf), 1
-    )
-    return (
-        -rt.where(event, log_hazard - torch.where(event, at_risk, 1), 0).sum()
-        / event.sum().to(log_hazard.dtype)
-    ).to(dtype)
-
-
 class _CoxLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cox_loss_forward)
+
+    @staticmethod
+    def forward(log_hazard, time, event):
+        dtype = rt.autocast_float32(log_hazard, time)
+        log_hazard, time = rt.widened(log_hazard, time)
+        at_risk = torch.logsumexp(
+            rt.where(time.unsqueeze(1) <= time, log_hazard, -math.inf), 1
+        )
+        return (
+            -rt.where(event, log_hazard - torch.where(event, at_risk, 1), 0).sum()
+            / event.sum().to(log_hazard.dtype)
+        ).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -122,10 +121,6 @@ def cox_loss(
     ):
         signature = "log_hazard[n], time[n], event[n]: bool"
         raise rt.explained("cox_loss", signature, log_hazard, time, event)
-    if torch.compiler.is_compiling():
-        log_hazard, time, event = rt.distinct(log_hazard, time, event)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _CoxLossDual.apply(log_hazard, time, event)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cox_loss_forward(log_hazard, time, event)
     return rt.apply(_CoxLoss, log_hazard, time, event)

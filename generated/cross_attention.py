@@ -35,19 +35,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo):
-    low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
-    x, memory, Wq, Wk, Wv, Wo = rt.cast(low, x, memory, Wq, Wk, Wv, Wo)
-    Q = x @ Wq.mT  # Q[*b,i,d]
-    K = memory @ Wk.mT  # K[*b,j,d]
-    V = memory @ Wv.mT  # V[*b,j,e]
-    context, kept = rt.attention(
-        Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None
-    )
-    output = context @ Wo.mT
-    return output, kept, Q, K, V, context
-
-
 def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
     wide = torch.promote_types(low, torch.float32)
@@ -63,7 +50,19 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
 
 class _CrossAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_attention_forward)
+
+    @staticmethod
+    def forward(x, memory, Wq, Wk, Wv, Wo):
+        low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
+        x, memory, Wq, Wk, Wv, Wo = rt.cast(low, x, memory, Wq, Wk, Wv, Wo)
+        Q = x @ Wq.mT  # Q[*b,i,d]
+        K = memory @ Wk.mT  # K[*b,j,d]
+        V = memory @ Wv.mT  # V[*b,j,e]
+        context, kept = rt.attention(
+            Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None
+        )
+        output = context @ Wo.mT
+        return output, kept, Q, K, V, context
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -187,10 +186,6 @@ def cross_attention(
     ):
         signature = "x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l], Wo[c,e]"
         raise rt.explained("cross_attention", signature, x, memory, Wq, Wk, Wv, Wo)
-    if torch.compiler.is_compiling():
-        x, memory, Wq, Wk, Wv, Wo = rt.distinct(x, memory, Wq, Wk, Wv, Wo)
     if rt.forward_mode():
         return _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo)
-    if not torch.is_grad_enabled():
-        return _cross_attention_forward(x, memory, Wq, Wk, Wv, Wo)[0]
     return rt.apply(_CrossAttention, x, memory, Wq, Wk, Wv, Wo)[0]

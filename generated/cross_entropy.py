@@ -26,40 +26,49 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_forward(input, target, weight, ignore_index, label_smoothing):
-    with rt.no_autocast(input):
-        input, weight = rt.widened(input, weight)
-        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        F_weight = (
-            (F.sum(1) if weight is None else torch.tensordot(F, weight, ((1,), (0,))))
-            if label_smoothing != 0
-            else None
-        )
-        weight_at_masked_target = (
-            None
-            if weight is None
-            else weight.index_select(0, masked_target.flatten()).reshape(target.shape)
-        )
-        F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-        weight_F = (
-            (1 - label_smoothing) * F_at_masked_target
-            if weight is None
-            else (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
-        )
-        label_smoothing_F_weight = (
-            label_smoothing / (input.shape[1] or math.nan) * F_weight
-            if label_smoothing != 0
-            else input.new_zeros(()).expand(target.shape)
-        )
-        loss = torch.where(target_differs, -(weight_F + label_smoothing_F_weight), 0)
-        return loss, F
-
-
 class _CrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_forward)
+
+    @staticmethod
+    def forward(input, target, weight, ignore_index, label_smoothing):
+        with rt.no_autocast(input):
+            input, weight = rt.widened(input, weight)
+            F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            F_weight = (
+                (
+                    F.sum(1)
+                    if weight is None
+                    else torch.tensordot(F, weight, ((1,), (0,)))
+                )
+                if label_smoothing != 0
+                else None
+            )
+            weight_at_masked_target = (
+                None
+                if weight is None
+                else weight.index_select(0, masked_target.flatten()).reshape(
+                    target.shape
+                )
+            )
+            F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            weight_F = (
+                (1 - label_smoothing) * F_at_masked_target
+                if weight is None
+                else (1 - label_smoothing)
+                * weight_at_masked_target
+                * F_at_masked_target
+            )
+            label_smoothing_F_weight = (
+                label_smoothing / (input.shape[1] or math.nan) * F_weight
+                if label_smoothing != 0
+                else input.new_zeros(()).expand(target.shape)
+            )
+            loss = torch.where(
+                target_differs, -(weight_F + label_smoothing_F_weight), 0
+            )
+            return loss, F
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -208,19 +217,12 @@ def cross_entropy(
             label_smoothing,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
     dtype = rt.autocast_float32(input, weight)
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        loss = _cross_entropy_forward(
-            input, target, weight, ignore_index, label_smoothing
-        )[0]
-    else:
-        loss = rt.apply(
-            _CrossEntropy, input, target, weight, ignore_index, label_smoothing
-        )[0]
+    loss = rt.apply(
+        _CrossEntropy, input, target, weight, ignore_index, label_smoothing
+    )[0]
     return _cross_entropy_reduced(loss, target, weight, ignore_index, reduction).to(
         dtype
     )

@@ -36,29 +36,27 @@ def _cross_entropy_probabilities_reduced(loss, reduction):
     return loss
 
 
-def _cross_entropy_probabilities_forward(
-    input, target, weight, reduction, label_smoothing
-):
-    reuse = rt.reuse(input, target, weight)
-    dtype = rt.autocast_float32(input, target, weight)
-    input, target, weight = rt.widened(input, target, weight)
-    q_axes = tuple(range(2 - input.dim(), 0))
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    target_sum = reuse.add(
-        (1 - label_smoothing) * target, label_smoothing / (input.shape[1] or math.nan)
-    )
-    loss = (
-        -reuse.mul(target_sum, F).sum(1)
-        if weight is None
-        else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
-    )
-    loss = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
-    return loss, F
-
-
 class _CrossEntropyProbabilities(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cross_entropy_probabilities_forward)
+
+    @staticmethod
+    def forward(input, target, weight, reduction, label_smoothing):
+        reuse = rt.reuse(input, target, weight)
+        dtype = rt.autocast_float32(input, target, weight)
+        input, target, weight = rt.widened(input, target, weight)
+        q_axes = tuple(range(2 - input.dim(), 0))
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        target_sum = reuse.add(
+            (1 - label_smoothing) * target,
+            label_smoothing / (input.shape[1] or math.nan),
+        )
+        loss = (
+            -reuse.mul(target_sum, F).sum(1)
+            if weight is None
+            else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
+        )
+        loss = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
+        return loss, F
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -182,13 +180,6 @@ def cross_entropy_probabilities(
             label_smoothing,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _cross_entropy_probabilities_forward(
-            input, target, weight, reduction, label_smoothing
-        )
-        return result[0]
     result = rt.apply(
         _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
     )

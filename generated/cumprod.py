@@ -28,15 +28,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cumprod_forward(input, dim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return input.cumprod(dim).to(dtype)
-
-
 class _Cumprod(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cumprod_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return input.cumprod(dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -91,6 +90,4 @@ def cumprod(input: torch.Tensor, dim: int) -> torch.Tensor:
         raise rt.explained("cumprod", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _CumprodDual.apply(input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cumprod_forward(input, dim)
     return rt.apply(_Cumprod, input, dim)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cumsum_forward(input, dim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return input.cumsum(dim).to(dtype)
-
-
 class _Cumsum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_cumsum_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return input.cumsum(dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def cumsum(input: torch.Tensor, dim: int) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "cumsum: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("cumsum", "input[*p,k,*q]; dim=axis(k)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _cumsum_forward(input, dim)
     return rt.apply(_Cumsum, input, dim)

@@ -16,23 +16,22 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation):
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    return torch.nn.functional.conv1d(
-        input,
-        weight.unsqueeze(1),
-        bias,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=input.shape[1],
-    )
-
-
 class _DepthwiseConv1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_depthwise_conv1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, stride, padding, dilation):
+        low = rt.autocast_product(input, weight, bias)
+        input, weight, bias = rt.cast(low, input, weight, bias)
+        return torch.nn.functional.conv1d(
+            input,
+            weight.unsqueeze(1),
+            bias,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=input.shape[1],
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -135,8 +134,4 @@ def depthwise_conv1d(
             f"2 of input has size {input.shape[2]} and axis 1 of weight has size "
             f"{weight.shape[1]}"
         )
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _depthwise_conv1d_forward(input, weight, bias, stride, padding, dilation)
     return rt.apply(_DepthwiseConv1d, input, weight, bias, stride, padding, dilation)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _diag_embed_forward(input):
-    return input.diag_embed()
-
-
 class _DiagEmbed(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_diag_embed_forward)
+
+    @staticmethod
+    def forward(input):
+        return input.diag_embed()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -41,6 +40,4 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input) or input.dim() < 1:
         raise rt.explained("diag_embed", "input[*b,i]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _diag_embed_forward(input)
     return rt.apply(_DiagEmbed, input)

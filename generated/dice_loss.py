@@ -37,26 +37,25 @@ def _dice_loss_reduced(loss, reduction):
     return loss
 
 
-def _dice_loss_forward(input, target, smooth, reduction):
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    q_axes = tuple(range(1 - input.dim(), 0))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = rt.sum_over(target * probability, q_axes)  # found[n]
-    u = 2 * found + smooth
-    both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)  # both[n]
-    loss = 1 - u / (both + smooth)
-    loss = _dice_loss_reduced(loss, reduction).to(dtype)
-    return loss, u, both
-
-
 class _DiceLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_dice_loss_forward)
+
+    @staticmethod
+    def forward(input, target, smooth, reduction):
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        q_axes = tuple(range(1 - input.dim(), 0))
+        probability = input.sigmoid()  # probability[n,*q]
+        found = rt.sum_over(target * probability, q_axes)  # found[n]
+        u = 2 * found + smooth
+        both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)  # both[n]
+        loss = 1 - u / (both + smooth)
+        loss = _dice_loss_reduced(loss, reduction).to(dtype)
+        return loss, u, both
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -137,8 +136,4 @@ def dice_loss(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("dice_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _dice_loss_forward(input, target, smooth, reduction)[0]
     return rt.apply(_DiceLoss, input, target, smooth, reduction)[0]

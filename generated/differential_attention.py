@@ -31,28 +31,28 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _differential_attention_forward(query1, key1, query2, key2, value, weight):
-    reuse = rt.reuse(query1, key1, query2, key2, value, weight)
-    low = rt.autocast_product(query1, key1, query2, key2, value, weight)
-    wide = torch.promote_types(low, torch.float32)
-    query1, key1, query2, key2, value = rt.cast(low, query1, key1, query2, key2, value)
-    weight = rt.cast(wide, weight)[0]
-    S1 = reuse.div((query1 @ key1.mT).to(wide), math.sqrt(query1.shape[-1]))
-    key1_below = rt.positions(key1.shape[-2], query1) <= rt.positions(
-        query1.shape[-2], query1
-    ).unsqueeze(1)
-    S1_or_finfo_wide = torch.where(key1_below, S1, torch.finfo(wide).min)
-    P1 = reuse.tril(reuse.softmax(S1_or_finfo_wide, -1))  # P1[*b,i,j]
-    S2 = reuse.div((query2 @ key2.mT).to(wide), math.sqrt(query1.shape[-1]))
-    S2_or_finfo_wide = torch.where(key1_below, S2, torch.finfo(wide).min)
-    P2 = reuse.tril(reuse.softmax(S2_or_finfo_wide, -1))  # P2[*b,i,j]
-    output = torch.addcmul(P1, weight, P2, value=-1).to(low) @ value
-    return output, P1, P2
-
-
 class _DifferentialAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_differential_attention_forward)
+
+    @staticmethod
+    def forward(query1, key1, query2, key2, value, weight):
+        reuse = rt.reuse(query1, key1, query2, key2, value, weight)
+        low = rt.autocast_product(query1, key1, query2, key2, value, weight)
+        wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, query1, key1, query2, key2, value)
+        query1, key1, query2, key2, value = given
+        weight = rt.cast(wide, weight)[0]
+        S1 = reuse.div((query1 @ key1.mT).to(wide), math.sqrt(query1.shape[-1]))
+        key1_below = rt.positions(key1.shape[-2], query1) <= rt.positions(
+            query1.shape[-2], query1
+        ).unsqueeze(1)
+        S1_or_finfo_wide = torch.where(key1_below, S1, torch.finfo(wide).min)
+        P1 = reuse.tril(reuse.softmax(S1_or_finfo_wide, -1))  # P1[*b,i,j]
+        S2 = reuse.div((query2 @ key2.mT).to(wide), math.sqrt(query1.shape[-1]))
+        S2_or_finfo_wide = torch.where(key1_below, S2, torch.finfo(wide).min)
+        P2 = reuse.tril(reuse.softmax(S2_or_finfo_wide, -1))  # P2[*b,i,j]
+        output = torch.addcmul(P1, weight, P2, value=-1).to(low) @ value
+        return output, P1, P2
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -189,13 +189,5 @@ def differential_attention(
             value,
             weight,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(query1, key1, query2, key2, value, weight)
-        query1, key1, query2, key2, value, weight = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _differential_attention_forward(
-            query1, key1, query2, key2, value, weight
-        )
-        return result[0]
     result = rt.apply(_DifferentialAttention, query1, key1, query2, key2, value, weight)
     return result[0]

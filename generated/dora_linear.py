@@ -24,26 +24,29 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _dora_linear_forward(input, weight, lora_A, lora_B, magnitude, bias, alpha):
-    reuse = rt.reuse(input, weight, lora_A, lora_B, magnitude, bias)
-    low = rt.autocast_product(input, weight, lora_A, lora_B, magnitude, bias)
-    dtype = rt.autocast_float32(input, weight, lora_A, lora_B, magnitude, bias)
-    wide = torch.promote_types(low, torch.float32)
-    input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
-    weight, magnitude, bias = rt.cast(wide, weight, magnitude, bias)
-    lora_B_alpha = reuse.mul(
-        (lora_B @ lora_A).to(wide), alpha / (lora_A.shape[0] or math.nan)
-    )
-    V = reuse.add(lora_B_alpha, weight)  # V[j,k]
-    length = rt.no_view(V.square().sum(1).sqrt().detach())  # length[j]
-    input_V_magnitude = reuse.mul((input @ V.mT.to(low)).to(wide), magnitude / length)
-    output = input_V_magnitude if bias is None else reuse.add(input_V_magnitude, bias)
-    return output.to(dtype), V, length
-
-
 class _DoraLinear(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_dora_linear_forward)
+
+    @staticmethod
+    def forward(input, weight, lora_A, lora_B, magnitude, bias, alpha):
+        reuse = rt.reuse(input, weight, lora_A, lora_B, magnitude, bias)
+        low = rt.autocast_product(input, weight, lora_A, lora_B, magnitude, bias)
+        dtype = rt.autocast_float32(input, weight, lora_A, lora_B, magnitude, bias)
+        wide = torch.promote_types(low, torch.float32)
+        input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
+        weight, magnitude, bias = rt.cast(wide, weight, magnitude, bias)
+        lora_B_alpha = reuse.mul(
+            (lora_B @ lora_A).to(wide), alpha / (lora_A.shape[0] or math.nan)
+        )
+        V = reuse.add(lora_B_alpha, weight)  # V[j,k]
+        length = rt.no_view(V.square().sum(1).sqrt().detach())  # length[j]
+        input_V_magnitude = reuse.mul(
+            (input @ V.mT.to(low)).to(wide), magnitude / length
+        )
+        output = (
+            input_V_magnitude if bias is None else reuse.add(input_V_magnitude, bias)
+        )
+        return output.to(dtype), V, length
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -169,14 +172,6 @@ def dora_linear(
         raise rt.explained(
             "dora_linear", signature, input, weight, lora_A, lora_B, magnitude, bias
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, weight, lora_A, lora_B, magnitude, bias)
-        input, weight, lora_A, lora_B, magnitude, bias = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _dora_linear_forward(
-            input, weight, lora_A, lora_B, magnitude, bias, alpha
-        )
-        return result[0]
     result = rt.apply(
         _DoraLinear, input, weight, lora_A, lora_B, magnitude, bias, alpha
     )

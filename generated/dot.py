@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _dot_forward(input, tensor):
-    dtype = rt.autocast_float32(input, tensor)
-    input, tensor = rt.widened(input, tensor)
-    return (input * tensor).sum().to(dtype)
-
-
 class _Dot(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_dot_forward)
+
+    @staticmethod
+    def forward(input, tensor):
+        dtype = rt.autocast_float32(input, tensor)
+        input, tensor = rt.widened(input, tensor)
+        return (input * tensor).sum().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, y):
@@ -57,8 +56,4 @@ def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
         or tensor.shape != input.shape
     ):
         raise rt.explained("dot", "input[i], tensor[i]", input, tensor)
-    if torch.compiler.is_compiling():
-        input, tensor = rt.distinct(input, tensor)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _dot_forward(input, tensor)
     return rt.apply(_Dot, input, tensor)

@@ -35,40 +35,39 @@ def _dpo_loss_reduced(loss, reduction):
     return loss
 
 
-def _dpo_loss_forward(
-    chosen,
-    rejected,
-    reference_chosen,
-    reference_rejected,
-    beta,
-    label_smoothing,
-    reduction,
-):
-    reuse = rt.reuse(chosen, rejected, reference_chosen, reference_rejected)
-    dtype = (
-        rt.autocast_float32(chosen, rejected, reference_chosen, reference_rejected)
-        if reduction != "none"
-        else rt.promoted(chosen, rejected, reference_chosen, reference_rejected)
-    )
-    given = rt.widened(chosen, rejected, reference_chosen, reference_rejected)
-    chosen, rejected, reference_chosen, reference_rejected = given
-    chosen_difference = reuse.sub(
-        reuse.sub(chosen + reference_rejected, rejected), reference_chosen
-    )
-    margin = reuse.mul(chosen_difference, beta)  # margin[n]
-    logsigmoid_margin = torch.nn.functional.logsigmoid(margin)
-    margin_label_smoothing = reuse.mul(
-        torch.nn.functional.logsigmoid(reuse.neg(margin)), label_smoothing
-    )
-    loss = reuse.sub(
-        reuse.mul(logsigmoid_margin, label_smoothing - 1), margin_label_smoothing
-    )
-    return _dpo_loss_reduced(loss, reduction).to(dtype)
-
-
 class _DpoLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_dpo_loss_forward)
+
+    @staticmethod
+    def forward(
+        chosen,
+        rejected,
+        reference_chosen,
+        reference_rejected,
+        beta,
+        label_smoothing,
+        reduction,
+    ):
+        reuse = rt.reuse(chosen, rejected, reference_chosen, reference_rejected)
+        dtype = (
+            rt.autocast_float32(chosen, rejected, reference_chosen, reference_rejected)
+            if reduction != "none"
+            else rt.promoted(chosen, rejected, reference_chosen, reference_rejected)
+        )
+        given = rt.widened(chosen, rejected, reference_chosen, reference_rejected)
+        chosen, rejected, reference_chosen, reference_rejected = given
+        chosen_difference = reuse.sub(
+            reuse.sub(chosen + reference_rejected, rejected), reference_chosen
+        )
+        margin = reuse.mul(chosen_difference, beta)  # margin[n]
+        logsigmoid_margin = torch.nn.functional.logsigmoid(margin)
+        margin_label_smoothing = reuse.mul(
+            torch.nn.functional.logsigmoid(reuse.neg(margin)), label_smoothing
+        )
+        loss = reuse.sub(
+            reuse.mul(logsigmoid_margin, label_smoothing - 1), margin_label_smoothing
+        )
+        return _dpo_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -172,9 +171,6 @@ def dpo_loss(
             reference_rejected,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(chosen, rejected, reference_chosen, reference_rejected)
-        chosen, rejected, reference_chosen, reference_rejected = given
     arguments = (
         chosen,
         rejected,
@@ -184,6 +180,4 @@ def dpo_loss(
         label_smoothing,
         reduction,
     )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _dpo_loss_forward(*arguments)
     return rt.apply(_DpoLoss, *arguments)

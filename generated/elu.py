@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _elu_forward(input, alpha):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.elu(input, alpha).to(dtype)
-
-
 class _Elu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_elu_forward)
+
+    @staticmethod
+    def forward(input, alpha):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.elu(input, alpha).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -51,6 +50,4 @@ def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
     if not rt.floating(input):
         raise rt.explained("elu", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _elu_forward(input, alpha)
     return rt.apply(_Elu, input, alpha)

@@ -16,15 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _embedding_forward(input, weight):
-    return rt.no_view(
-        weight.index_select(0, input.flatten()).reshape((*input.shape, weight.shape[1]))
-    )
-
-
 class _Embedding(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_embedding_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        return rt.no_view(
+            weight.index_select(0, input.flatten()).reshape(
+                (*input.shape, weight.shape[1])
+            ),
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -61,8 +62,4 @@ def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         or weight.dim() != 2
     ):
         raise rt.explained("embedding", "input[*p]: int64, weight[v,d]", input, weight)
-    if torch.compiler.is_compiling():
-        input, weight = rt.distinct(input, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _embedding_forward(input, weight)
     return rt.apply(_Embedding, input, weight)

@@ -30,16 +30,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _embedding_bag_mean_forward(input, weight):
-    dtype = weight.dtype
-    weight = rt.widened_for_kernel(weight)[0]
-    average = weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
-    return average.to(dtype)
-
-
 class _EmbeddingBagMean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_embedding_bag_mean_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        dtype = weight.dtype
+        weight = rt.widened_for_kernel(weight)[0]
+        average = (
+            weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
+        )
+        return average.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, average):
@@ -64,16 +65,15 @@ class _EmbeddingBagMean(Function):
         return None, grad_weight
 
 
-def _embedding_bag_sum_forward(input, weight):
-    dtype = rt.autocast_float32(weight)
-    weight = rt.widened_for_kernel(weight)[0]
-    total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
-    return total.to(dtype)
-
-
 class _EmbeddingBagSum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_embedding_bag_sum_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        dtype = rt.autocast_float32(weight)
+        weight = rt.widened_for_kernel(weight)[0]
+        total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
+        return total.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, total):
@@ -95,18 +95,17 @@ class _EmbeddingBagSum(Function):
         return None, grad_weight
 
 
-def _embedding_bag_max_forward(input, weight):
-    max_of_weight_at_input = (
-        weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
-    )
-    largest = max_of_weight_at_input.values
-    winner = max_of_weight_at_input.indices
-    return largest, winner
-
-
 class _EmbeddingBagMax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_embedding_bag_max_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        max_of_weight_at_input = (
+            weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
+        )
+        largest = max_of_weight_at_input.values
+        winner = max_of_weight_at_input.indices
+        return largest, winner
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -131,9 +130,9 @@ class _EmbeddingBagMax(Function):
 
 
 _OPTIONS = {
-    "mean": (_EmbeddingBagMean, _embedding_bag_mean_forward),
-    "sum": (_EmbeddingBagSum, _embedding_bag_sum_forward),
-    "max": (_EmbeddingBagMax, _embedding_bag_max_forward),
+    "mean": _EmbeddingBagMean,
+    "sum": _EmbeddingBagSum,
+    "max": _EmbeddingBagMax,
 }
 
 
@@ -163,11 +162,6 @@ def embedding_bag(
     ):
         signature = "input[n,t]: int64, weight[v,d]; mode in mean|sum|max"
         raise rt.explained("embedding_bag", signature, input, weight, mode)
-    function, forward = _OPTIONS[mode]
-    if torch.compiler.is_compiling():
-        input, weight = rt.distinct(input, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = forward(input, weight)
-        return result[0] if isinstance(result, tuple) else result
+    function = _OPTIONS[mode]
     result = rt.apply(function, input, weight)
     return result[0] if isinstance(result, tuple) else result

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _erf_forward(input):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return input.erf().to(dtype)
-
-
 class _Erf(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_erf_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return input.erf().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -50,6 +49,4 @@ def erf(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("erf", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _erf_forward(input)
     return rt.apply(_Erf, input)

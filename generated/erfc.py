@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _erfc_forward(input):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return input.erfc().to(dtype)
-
-
 class _Erfc(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_erfc_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return input.erfc().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -50,6 +49,4 @@ def erfc(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("erfc", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _erfc_forward(input)
     return rt.apply(_Erfc, input)

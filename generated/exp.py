@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _exp_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.exp().to(dtype)
-
-
 class _Exp(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_exp_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.exp().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -44,6 +43,4 @@ def exp(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("exp", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _exp_forward(input)
     return rt.apply(_Exp, input)

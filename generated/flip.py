@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _flip_forward(input, dim):
-    return input.flip(dim)
-
-
 class _Flip(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_flip_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        return input.flip(dim)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -42,6 +41,4 @@ def flip(input: torch.Tensor, dim: int) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _flip_forward(input, dim)
     return rt.apply(_Flip, input, dim)

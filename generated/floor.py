@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _floor_forward(input):
-    return input.floor()
-
-
 class _Floor(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_floor_forward)
+
+    @staticmethod
+    def forward(input):
+        return input.floor()
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -40,6 +39,4 @@ def floor(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("floor", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _floor_forward(input)
     return rt.apply(_Floor, input)

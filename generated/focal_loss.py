@@ -43,24 +43,23 @@ def _focal_loss_reduced(loss, reduction):
     return loss
 
 
-def _focal_loss_forward(input, target, weight, gamma, reduction):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-    right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
-    minus_weight_right = (
-        -right
-        if weight is None
-        else -weight.index_select(0, target.flatten()).reshape(target.shape) * right
-    )
-    loss = minus_weight_right * (-right.expm1()) ** gamma
-    loss = _focal_loss_reduced(loss, reduction).to(dtype)
-    return loss, F
-
-
 class _FocalLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_focal_loss_forward)
+
+    @staticmethod
+    def forward(input, target, weight, gamma, reduction):
+        dtype = rt.autocast_float32(input, weight)
+        input, weight = rt.widened(input, weight)
+        F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
+        right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
+        minus_weight_right = (
+            -right
+            if weight is None
+            else -weight.index_select(0, target.flatten()).reshape(target.shape) * right
+        )
+        loss = minus_weight_right * (-right.expm1()) ** gamma
+        loss = _focal_loss_reduced(loss, reduction).to(dtype)
+        return loss, F
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -197,10 +196,6 @@ def focal_loss(
             "reduction in mean|sum|none"
         )
         raise rt.explained("focal_loss", signature, input, target, weight, reduction)
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _FocalLossDual.apply(input, target, weight, gamma, reduction)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _focal_loss_forward(input, target, weight, gamma, reduction)[0]
     return rt.apply(_FocalLoss, input, target, weight, gamma, reduction)[0]

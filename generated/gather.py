@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gather_forward(input, index, dim):
-    return input.gather(dim, index)
-
-
 class _Gather(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gather_forward)
+
+    @staticmethod
+    def forward(input, index, dim):
+        return input.gather(dim, index)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -58,8 +57,4 @@ def gather(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     ):
         signature = "input[*p,v,*q], index[*p,k,*q]: int64; dim=axis(v)"
         raise rt.explained("gather", signature, input, index, dim)
-    if torch.compiler.is_compiling():
-        input, index = rt.distinct(input, index)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _gather_forward(input, index, dim)
     return rt.apply(_Gather, input, index, dim)

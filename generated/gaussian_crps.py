@@ -33,23 +33,24 @@ def _gaussian_crps_reduced(loss, reduction):
     return loss
 
 
-def _gaussian_crps_forward(loc, scale, target, reduction):
-    reuse = rt.reuse(loc, scale, target)
-    dtype = rt.autocast_float32(loc, scale, target)
-    loc, scale, target = rt.widened(loc, scale, target)
-    z = reuse.div(target - loc, scale)  # z[*p]
-    exp_z_sqrt_two = reuse.mul(reuse.exp(reuse.mul(z.square(), -0.5)), math.sqrt(2))
-    scaled_exp_z_sqrt_two = reuse.div(reuse.sub(exp_z_sqrt_two, 1), math.sqrt(math.pi))
-    exp_z_sqrt_two_sum = reuse.addcmul(
-        scaled_exp_z_sqrt_two, z, reuse.erf(z / math.sqrt(2))
-    )
-    loss = reuse.mul(exp_z_sqrt_two_sum, scale)
-    return _gaussian_crps_reduced(loss, reduction).to(dtype)
-
-
 class _GaussianCrps(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gaussian_crps_forward)
+
+    @staticmethod
+    def forward(loc, scale, target, reduction):
+        reuse = rt.reuse(loc, scale, target)
+        dtype = rt.autocast_float32(loc, scale, target)
+        loc, scale, target = rt.widened(loc, scale, target)
+        z = reuse.div(target - loc, scale)  # z[*p]
+        exp_z_sqrt_two = reuse.mul(reuse.exp(reuse.mul(z.square(), -0.5)), math.sqrt(2))
+        scaled_exp_z_sqrt_two = reuse.div(
+            reuse.sub(exp_z_sqrt_two, 1), math.sqrt(math.pi)
+        )
+        exp_z_sqrt_two_sum = reuse.addcmul(
+            scaled_exp_z_sqrt_two, z, reuse.erf(z / math.sqrt(2))
+        )
+        loss = reuse.mul(exp_z_sqrt_two_sum, scale)
+        return _gaussian_crps_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -109,8 +110,4 @@ def gaussian_crps(
     ):
         signature = "loc[*p], scale[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("gaussian_crps", signature, loc, scale, target, reduction)
-    if torch.compiler.is_compiling():
-        loc, scale, target = rt.distinct(loc, scale, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _gaussian_crps_forward(loc, scale, target, reduction)
     return rt.apply(_GaussianCrps, loc, scale, target, reduction)

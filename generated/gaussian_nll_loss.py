@@ -33,19 +33,18 @@ def _gaussian_nll_loss_reduced(loss, reduction):
     return loss
 
 
-def _gaussian_nll_loss_forward(input, target, var, eps, reduction):
-    reuse = rt.reuse(input, target, var)
-    dtype = rt.autocast_float32(input, target, var)
-    input, target, var = rt.widened(input, target, var)
-    variance = var.clamp(min=eps)  # variance[*p]
-    input_quotient = reuse.div(reuse.square(input - target), variance)
-    loss = reuse.mul(reuse.add(input_quotient, variance.log()), 0.5)
-    return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
-
-
 class _GaussianNllLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gaussian_nll_loss_forward)
+
+    @staticmethod
+    def forward(input, target, var, eps, reduction):
+        reuse = rt.reuse(input, target, var)
+        dtype = rt.autocast_float32(input, target, var)
+        input, target, var = rt.widened(input, target, var)
+        variance = var.clamp(min=eps)  # variance[*p]
+        input_quotient = reuse.div(reuse.square(input - target), variance)
+        loss = reuse.mul(reuse.add(input_quotient, variance.log()), 0.5)
+        return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -106,8 +105,4 @@ def gaussian_nll_loss(
         raise rt.explained(
             "gaussian_nll_loss", signature, input, target, var, reduction
         )
-    if torch.compiler.is_compiling():
-        input, target, var = rt.distinct(input, target, var)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _gaussian_nll_loss_forward(input, target, var, eps, reduction)
     return rt.apply(_GaussianNllLoss, input, target, var, eps, reduction)

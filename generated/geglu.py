@@ -19,16 +19,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _geglu_forward(input, gate):
-    reuse = rt.reuse(input, gate)
-    dtype = rt.promoted(input, gate)
-    input, gate = rt.widened(input, gate)
-    return reuse.mul(torch.nn.functional.gelu(gate), input).to(dtype)
-
-
 class _Geglu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_geglu_forward)
+
+    @staticmethod
+    def forward(input, gate):
+        reuse = rt.reuse(input, gate)
+        dtype = rt.promoted(input, gate)
+        input, gate = rt.widened(input, gate)
+        return reuse.mul(torch.nn.functional.gelu(gate), input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -70,8 +69,4 @@ def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
         raise rt.explained("geglu", "input[*p], gate[*p]", input, gate)
-    if torch.compiler.is_compiling():
-        input, gate = rt.distinct(input, gate)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _geglu_forward(input, gate)
     return rt.apply(_Geglu, input, gate)

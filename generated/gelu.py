@@ -25,15 +25,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gelu_none_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.gelu(input).to(dtype)
-
-
 class _GeluNone(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gelu_none_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.gelu(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, exact):
@@ -52,16 +51,15 @@ class _GeluNone(Function):
         return grad_input
 
 
-def _gelu_tanh_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    approximation = torch.nn.functional.gelu(input, approximate="tanh")
-    return approximation.to(dtype)
-
-
 class _GeluTanh(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gelu_tanh_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        approximation = torch.nn.functional.gelu(input, approximate="tanh")
+        return approximation.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, approximation):
@@ -88,8 +86,8 @@ class _GeluTanh(Function):
 
 
 _OPTIONS = {
-    "none": (_GeluNone, _gelu_none_forward),
-    "tanh": (_GeluTanh, _gelu_tanh_forward),
+    "none": _GeluNone,
+    "tanh": _GeluTanh,
 }
 
 
@@ -109,7 +107,5 @@ def gelu(
     ):
         signature = "input[*p]; approximate in none|tanh"
         raise rt.explained("gelu", signature, input, approximate)
-    function, forward = _OPTIONS[approximate]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(input)
+    function = _OPTIONS[approximate]
     return rt.apply(function, input)

@@ -16,16 +16,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _global_avg_pool_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    q_axes = tuple(range(2 - input.dim(), 0))
-    return rt.mean_over(input, q_axes).to(dtype).clone()
-
-
 class _GlobalAvgPool(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_global_avg_pool_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        q_axes = tuple(range(2 - input.dim(), 0))
+        return rt.mean_over(input, q_axes).to(dtype).clone()
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -51,6 +50,4 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("global_avg_pool", "input[n,c,*q]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _global_avg_pool_forward(input)
     return rt.apply(_GlobalAvgPool, input)

@@ -20,16 +20,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _global_max_pool_forward(input):
-    q_shape = input.shape[2:]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
-    return input.max(2).values
-
-
 class _GlobalMaxPool(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_global_max_pool_forward)
+
+    @staticmethod
+    def forward(input):
+        q_shape = input.shape[2:]
+        input_shape = input.shape
+        input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
+        return input.max(2).values
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -58,6 +57,4 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("global_max_pool", "input[n,c,*q]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _global_max_pool_forward(input)
     return rt.apply(_GlobalMaxPool, input)

@@ -21,25 +21,24 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _global_response_norm_forward(input, weight, bias, eps):
-    dtype = rt.autocast_float32(input, weight, bias)
-    input, weight, bias = rt.widened(input, weight, bias)
-    s_shape = input.shape[1:-1]
-    input_shape = input.shape
-    input = input.reshape((input_shape[0], math.prod(s_shape), input_shape[-1]))
-    norm = input.square().sum(1).sqrt()  # norm[n,c]
-    share = norm / (eps + norm.mean(1, keepdim=True))  # share[n,c]
-    output = rt.no_view(
-        torch.addcmul(bias, (1 + weight * share).unsqueeze(1), input)
-        .reshape((input_shape[0], *s_shape, input_shape[-1]))
-        .to(dtype),
-    )
-    return output, norm
-
-
 class _GlobalResponseNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_global_response_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, eps):
+        dtype = rt.autocast_float32(input, weight, bias)
+        input, weight, bias = rt.widened(input, weight, bias)
+        s_shape = input.shape[1:-1]
+        input_shape = input.shape
+        input = input.reshape((input_shape[0], math.prod(s_shape), input_shape[-1]))
+        norm = input.square().sum(1).sqrt()  # norm[n,c]
+        share = norm / (eps + norm.mean(1, keepdim=True))  # share[n,c]
+        output = rt.no_view(
+            torch.addcmul(bias, (1 + weight * share).unsqueeze(1), input)
+            .reshape((input_shape[0], *s_shape, input_shape[-1]))
+            .to(dtype),
+        )
+        return output, norm
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -113,8 +112,4 @@ def global_response_norm(
     ):
         signature = "input[n,*s,c], weight[c], bias[c]"
         raise rt.explained("global_response_norm", signature, input, weight, bias)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _global_response_norm_forward(input, weight, bias, eps)[0]
     return rt.apply(_GlobalResponseNorm, input, weight, bias, eps)[0]

@@ -20,24 +20,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _glu_forward(input, dim):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    dim_axis = dim % input.dim()
-    p_shape = input.shape[:dim_axis]
-    q_shape = input.shape[dim_axis + 1 :]
-    input_shape = input.shape
-    half_input_size = input_shape[len(p_shape)] // 2
-    input = input.reshape((math.prod(p_shape), 2, half_input_size, math.prod(q_shape)))
-    halves = input  # halves[*p,t,k,*q]
-    output = (
-        torch.nn.functional.glu(halves, 1)
-        .squeeze(1)
-        .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
-    )
-    return rt.no_view(output.to(dtype))
-
-
 def _glu_composed(input, dim):
     dtype = input.dtype
     input = rt.widened(input)[0]
@@ -57,7 +39,26 @@ def _glu_composed(input, dim):
 
 class _Glu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_glu_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        dim_axis = dim % input.dim()
+        p_shape = input.shape[:dim_axis]
+        q_shape = input.shape[dim_axis + 1 :]
+        input_shape = input.shape
+        half_input_size = input_shape[len(p_shape)] // 2
+        input = input.reshape(
+            (math.prod(p_shape), 2, half_input_size, math.prod(q_shape))
+        )
+        halves = input  # halves[*p,t,k,*q]
+        output = (
+            torch.nn.functional.glu(halves, 1)
+            .squeeze(1)
+            .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
+        )
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -107,6 +108,4 @@ def glu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
         raise rt.explained("glu", "input[*p,m,*q]; dim=axis(m); k=m/t; t=2", input, dim)
     if rt.forward_mode():
         return _glu_composed(input, dim)
-    if not torch.is_grad_enabled():
-        return _glu_forward(input, dim)
     return rt.apply(_Glu, input, dim)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gram_forward(input):
-    low = rt.autocast_product(input)
-    input = rt.cast(low, input)[0]
-    return input @ input.mT
-
-
 class _Gram(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gram_forward)
+
+    @staticmethod
+    def forward(input):
+        low = rt.autocast_product(input)
+        input = rt.cast(low, input)[0]
+        return input @ input.mT
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -50,6 +49,4 @@ def gram(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("gram", "input[*b,i,k]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _gram_forward(input)
     return rt.apply(_Gram, input)

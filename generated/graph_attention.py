@@ -32,46 +32,45 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _graph_attention_forward(
-    x, weight, att_source, att_target, source, target, negative_slope
-):
-    reuse = rt.reuse(x, weight, att_source, att_target, source, target)
-    low = rt.autocast_product(x, weight, att_source, att_target)
-    dtype = rt.autocast_float32(x, weight, att_source, att_target)
-    wide = torch.promote_types(low, torch.float32)
-    x, weight = rt.cast(low, x, weight)
-    att_source, att_target = rt.cast(wide, att_source, att_target)
-    projected = rt.no_view(
-        (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
-    )
-    projected_at_source = projected.index_select(0, source).to(wide)
-    scores = (att_source * projected_at_source).sum(2) + reuse.mul(
-        projected.index_select(0, target).to(wide), att_target
-    ).sum(2)
-    a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
-    spread_target = target.unsqueeze(1).expand((source.shape[0], att_source.shape[0]))
-    extreme_a_by_spread_target = x.new_full(
-        (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
-    ).scatter_reduce(0, spread_target, a, "amax")
-    masked_spread_target = torch.where(
-        extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
-    )
-    zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
-    exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-    lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
-    exp_difference = (a - lse.index_select(0, target)).exp().unsqueeze(2)
-    projected_exp_difference = reuse.mul(projected_at_source, exp_difference)
-    zeros_with_x = x.new_zeros(
-        (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
-    )
-    output = reuse.index_add(zeros_with_x, 0, target, projected_exp_difference)
-    output = rt.no_view(output.flatten(1, 2).to(dtype))
-    return output, projected, scores
-
-
 class _GraphAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_graph_attention_forward)
+
+    @staticmethod
+    def forward(x, weight, att_source, att_target, source, target, negative_slope):
+        reuse = rt.reuse(x, weight, att_source, att_target, source, target)
+        low = rt.autocast_product(x, weight, att_source, att_target)
+        dtype = rt.autocast_float32(x, weight, att_source, att_target)
+        wide = torch.promote_types(low, torch.float32)
+        x, weight = rt.cast(low, x, weight)
+        att_source, att_target = rt.cast(wide, att_source, att_target)
+        projected = rt.no_view(
+            (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
+        )
+        projected_at_source = projected.index_select(0, source).to(wide)
+        scores = (att_source * projected_at_source).sum(2) + reuse.mul(
+            projected.index_select(0, target).to(wide), att_target
+        ).sum(2)
+        a = torch.nn.functional.leaky_relu(scores, negative_slope)  # a[k,h]
+        spread_target = target.unsqueeze(1).expand(
+            (source.shape[0], att_source.shape[0])
+        )
+        extreme_a_by_spread_target = x.new_full(
+            (x.shape[0], att_source.shape[0]), -math.inf, dtype=wide
+        ).scatter_reduce(0, spread_target, a, "amax")
+        masked_spread_target = torch.where(
+            extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
+        )
+        zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
+        exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
+        lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
+        exp_difference = (a - lse.index_select(0, target)).exp().unsqueeze(2)
+        projected_exp_difference = reuse.mul(projected_at_source, exp_difference)
+        zeros_with_x = x.new_zeros(
+            (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
+        )
+        output = reuse.index_add(zeros_with_x, 0, target, projected_exp_difference)
+        output = rt.no_view(output.flatten(1, 2).to(dtype))
+        return output, projected, scores
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -258,9 +257,6 @@ def graph_attention(
             source,
             target,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(x, weight, att_source, att_target, source, target)
-        x, weight, att_source, att_target, source, target = given
     arguments = (
         x,
         weight,
@@ -270,6 +266,4 @@ def graph_attention(
         target,
         negative_slope,
     )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _graph_attention_forward(*arguments)[0]
     return rt.apply(_GraphAttention, *arguments)[0]

@@ -21,24 +21,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _group_norm_forward(input, weight, bias, num_groups, eps):
-    dtype = rt.autocast_float32(input, weight, bias)
-    input, weight, bias = rt.widened(input, weight, bias)
-    size_per_group = input.shape[1] // num_groups
-    split_weight = (
-        None if weight is None else weight.unflatten(0, (num_groups, size_per_group))
-    )
-    split_input = input.unflatten(1, (num_groups, size_per_group))
-    split_bias = (
-        None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
-    )
-    normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
-    output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
-    mean = normed[1]
-    rstd = normed[2]
-    return output, mean, rstd
-
-
 def _group_norm_composed(input, weight, bias, num_groups, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
@@ -68,7 +50,26 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
 
 class _GroupNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_group_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, num_groups, eps):
+        dtype = rt.autocast_float32(input, weight, bias)
+        input, weight, bias = rt.widened(input, weight, bias)
+        size_per_group = input.shape[1] // num_groups
+        split_weight = (
+            None
+            if weight is None
+            else weight.unflatten(0, (num_groups, size_per_group))
+        )
+        split_input = input.unflatten(1, (num_groups, size_per_group))
+        split_bias = (
+            None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
+        )
+        normed = rt.native_group_norm(split_input, split_weight, split_bias, eps)
+        output = rt.no_view(normed[0].flatten(1, 2).to(dtype))
+        mean = normed[1]
+        rstd = normed[2]
+        return output, mean, rstd
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -170,10 +171,6 @@ def group_norm(
             "c=(g c)/g; d=g*c"
         )
         raise rt.explained("group_norm", signature, input, weight, bias, num_groups)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():
         return _group_norm_composed(input, weight, bias, num_groups, eps)
-    if not torch.is_grad_enabled():
-        return _group_norm_forward(input, weight, bias, num_groups, eps)[0]
     return rt.apply(_GroupNorm, input, weight, bias, num_groups, eps)[0]

@@ -16,23 +16,22 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _grouped_conv1d_forward(input, weight, bias, stride, padding, dilation, groups):
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    return torch.nn.functional.conv1d(
-        input,
-        weight,
-        bias,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        groups=groups,
-    )
-
-
 class _GroupedConv1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_grouped_conv1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, stride, padding, dilation, groups):
+        low = rt.autocast_product(input, weight, bias)
+        input, weight, bias = rt.cast(low, input, weight, bias)
+        return torch.nn.functional.conv1d(
+            input,
+            weight,
+            bias,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -148,12 +147,6 @@ def grouped_conv1d(
             "grouped_conv1d: no value of index u keeps every access in bounds: axis 2 "
             f"of input has size {input.shape[2]} and axis 2 of weight has size "
             f"{weight.shape[2]}"
-        )
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _grouped_conv1d_forward(
-            input, weight, bias, stride, padding, dilation, groups
         )
     return rt.apply(
         _GroupedConv1d, input, weight, bias, stride, padding, dilation, groups

@@ -24,36 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _grouped_query_attention_forward(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    query, key, value = rt.cast(low, query, key, value)
-    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    query_size_per_key_size = query.shape[-3] // key.shape[-3]
-    split_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size))
-    spread_key = key.unsqueeze(-3).expand(
-        (
-            *query.shape[:-3],
-            key.shape[-3],
-            query_size_per_key_size,
-            key.shape[-2],
-            query.shape[-1],
-        ),
-    )
-    spread_value = value.unsqueeze(-3).expand(
-        (
-            *query.shape[:-3],
-            key.shape[-3],
-            query_size_per_key_size,
-            key.shape[-2],
-            value.shape[-1],
-        ),
-    )
-    attended = rt.attention(split_query, spread_key, spread_value, scale, None)
-    output = rt.no_view(attended[0].flatten(-4, -3))
-    kept = attended[1]
-    return output, kept
-
-
 def _grouped_query_attention_composed(query, key, value):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -75,7 +45,36 @@ def _grouped_query_attention_composed(query, key, value):
 
 class _GroupedQueryAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_grouped_query_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value):
+        low = rt.autocast_product(query, key, value)
+        query, key, value = rt.cast(low, query, key, value)
+        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        query_size_per_key_size = query.shape[-3] // key.shape[-3]
+        split_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size))
+        spread_key = key.unsqueeze(-3).expand(
+            (
+                *query.shape[:-3],
+                key.shape[-3],
+                query_size_per_key_size,
+                key.shape[-2],
+                query.shape[-1],
+            ),
+        )
+        spread_value = value.unsqueeze(-3).expand(
+            (
+                *query.shape[:-3],
+                key.shape[-3],
+                query_size_per_key_size,
+                key.shape[-2],
+                value.shape[-1],
+            ),
+        )
+        attended = rt.attention(split_query, spread_key, spread_value, scale, None)
+        output = rt.no_view(attended[0].flatten(-4, -3))
+        kept = attended[1]
+        return output, kept
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -208,10 +207,6 @@ def grouped_query_attention(
     ):
         signature = "query[*b,(g r),i,d], key[*b,g,j,d], value[*b,g,j,e]; r=(g r)/g"
         raise rt.explained("grouped_query_attention", signature, query, key, value)
-    if torch.compiler.is_compiling():
-        query, key, value = rt.distinct(query, key, value)
     if rt.forward_mode():
         return _grouped_query_attention_composed(query, key, value)
-    if not torch.is_grad_enabled():
-        return _grouped_query_attention_forward(query, key, value)[0]
     return rt.apply(_GroupedQueryAttention, query, key, value)[0]

@@ -26,33 +26,30 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _grpo_loss_forward(
-    logprob, old_logprob, reference_logprob, reward, mask, clip, beta, eps
-):
-    reuse = rt.reuse(logprob, old_logprob, reference_logprob, reward, mask)
-    dtype = rt.autocast_float32(logprob, old_logprob, reference_logprob, reward)
-    given = rt.widened(logprob, old_logprob, reference_logprob, reward)
-    logprob, old_logprob, reference_logprob, reward = given
-    far = reference_logprob - logprob  # far[n,g,t]
-    divergence = reuse.sub(reuse.sub(rt.guarded(far, mask, 1).exp(), far), 1)
-    centred = reward - reward.mean(1, keepdim=True)  # centred[n,g]
-    scaled_centred = centred.square().sum(1, keepdim=True) / (logprob.shape[1] - 1)
-    advantage = (centred / (eps + scaled_centred.sqrt())).detach()  # advantage[n,g]
-    ratio = reuse.exp(reuse.masked_fill(logprob - old_logprob, ~mask, 1))
-    advantage_nonnegative = advantage >= 0
-    not_advantage = (~advantage_nonnegative).to(logprob.dtype)
-    bound = clip * (advantage_nonnegative.to(logprob.dtype) - not_advantage) + 1
-    ratio_advantage = reuse.mul(ratio, advantage.unsqueeze(2))
-    gain = reuse.minimum(ratio_advantage, (advantage * bound).unsqueeze(2))
-    answer = (
-        beta * rt.where(mask, divergence, 0).sum(2) - rt.where(mask, gain, 0).sum(2)
-    ) / mask.sum(2).to(logprob.dtype)
-    return answer.mean().to(dtype)
-
-
 class _GrpoLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_grpo_loss_forward)
+
+    @staticmethod
+    def forward(logprob, old_logprob, reference_logprob, reward, mask, clip, beta, eps):
+        reuse = rt.reuse(logprob, old_logprob, reference_logprob, reward, mask)
+        dtype = rt.autocast_float32(logprob, old_logprob, reference_logprob, reward)
+        given = rt.widened(logprob, old_logprob, reference_logprob, reward)
+        logprob, old_logprob, reference_logprob, reward = given
+        far = reference_logprob - logprob  # far[n,g,t]
+        divergence = reuse.sub(reuse.sub(rt.guarded(far, mask, 1).exp(), far), 1)
+        centred = reward - reward.mean(1, keepdim=True)  # centred[n,g]
+        scaled_centred = centred.square().sum(1, keepdim=True) / (logprob.shape[1] - 1)
+        advantage = (centred / (eps + scaled_centred.sqrt())).detach()  # advantage[n,g]
+        ratio = reuse.exp(reuse.masked_fill(logprob - old_logprob, ~mask, 1))
+        advantage_nonnegative = advantage >= 0
+        not_advantage = (~advantage_nonnegative).to(logprob.dtype)
+        bound = clip * (advantage_nonnegative.to(logprob.dtype) - not_advantage) + 1
+        ratio_advantage = reuse.mul(ratio, advantage.unsqueeze(2))
+        gain = reuse.minimum(ratio_advantage, (advantage * bound).unsqueeze(2))
+        answer = (
+            beta * rt.where(mask, divergence, 0).sum(2) - rt.where(mask, gain, 0).sum(2)
+        ) / mask.sum(2).to(logprob.dtype)
+        return answer.mean().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -191,9 +188,6 @@ def grpo_loss(
             reward,
             mask,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(logprob, old_logprob, reference_logprob, reward, mask)
-        logprob, old_logprob, reference_logprob, reward, mask = given
     arguments = (
         logprob,
         old_logprob,
@@ -204,6 +198,4 @@ def grpo_loss(
         beta,
         eps,
     )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _grpo_loss_forward(*arguments)
     return rt.apply(_GrpoLoss, *arguments)

@@ -31,37 +31,38 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
-    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-    hx = rt.cast(wide, hx)[0]
-    input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-    a = (
-        input_w_ih
-        if b_ih is None
-        else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
-    )
-    hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-    s = (
-        hx_w_hh
-        if b_hh is None
-        else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
-    )
-    update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))  # update[n,j]
-    reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
-    new = reuse.tanh(
-        reuse.add(reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide))
-    )
-    h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
-    return h, a, s
-
-
 class _GruCell(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_gru_cell_forward)
+
+    @staticmethod
+    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
+        reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
+        low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
+        wide = torch.promote_types(low, torch.float32)
+        input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
+        hx = rt.cast(wide, hx)[0]
+        input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
+        a = (
+            input_w_ih
+            if b_ih is None
+            else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
+        )
+        hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
+        s = (
+            hx_w_hh
+            if b_hh is None
+            else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
+        )
+        update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
+        reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
+        new = reuse.tanh(
+            reuse.add(
+                reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide)
+            ),
+        )
+        h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
+        return h, a, s
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -218,9 +219,4 @@ def gru_cell(
             "b_hh[(g j)]=None; g=3"
         )
         raise rt.explained("gru_cell", signature, input, hx, w_ih, w_hh, b_ih, b_hh)
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
-        input, hx, w_ih, w_hh, b_ih, b_hh = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _gru_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)[0]
     return rt.apply(_GruCell, input, hx, w_ih, w_hh, b_ih, b_hh)[0]

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hardshrink_forward(input, lambd):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return torch.nn.functional.hardshrink(input, lambd).to(dtype)
-
-
 class _Hardshrink(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hardshrink_forward)
+
+    @staticmethod
+    def forward(input, lambd):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return torch.nn.functional.hardshrink(input, lambd).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -50,6 +49,4 @@ def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
     if not rt.floating(input):
         raise rt.explained("hardshrink", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hardshrink_forward(input, lambd)
     return rt.apply(_Hardshrink, input, lambd)

@@ -20,15 +20,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hardsigmoid_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.hardsigmoid(input).to(dtype)
-
-
 class _Hardsigmoid(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hardsigmoid_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.hardsigmoid(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -64,6 +63,4 @@ def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
         raise rt.explained("hardsigmoid", "input[*p]", input)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HardsigmoidDual.apply(input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hardsigmoid_forward(input)
     return rt.apply(_Hardsigmoid, input)

@@ -16,16 +16,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hardswish_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    output = torch.nn.functional.hardswish(input.clamp(-3), inplace=True)
-    return output.to(dtype)
-
-
 class _Hardswish(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hardswish_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        output = torch.nn.functional.hardswish(input.clamp(-3), inplace=True)
+        return output.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -53,6 +52,4 @@ def hardswish(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("hardswish", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hardswish_forward(input)
     return rt.apply(_Hardswish, input)

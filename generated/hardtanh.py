@@ -16,26 +16,25 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hardtanh_forward(input, min_val, max_val):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    min_val_below = min_val <= max_val
-    minus_max_val = -max_val if not min_val_below else None
-    minus_input = (
-        -torch.threshold(-input, minus_max_val, minus_max_val)
-        if not min_val_below
-        else None
-    )
-    return (
-        torch.ops.aten.hardtanh(input, min_val, max_val).to(dtype)
-        if min_val_below
-        else rt.where(input <= min_val, min_val, minus_input).to(dtype)
-    )
-
-
 class _Hardtanh(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hardtanh_forward)
+
+    @staticmethod
+    def forward(input, min_val, max_val):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        min_val_below = min_val <= max_val
+        minus_max_val = -max_val if not min_val_below else None
+        minus_input = (
+            -torch.threshold(-input, minus_max_val, minus_max_val)
+            if not min_val_below
+            else None
+        )
+        return (
+            torch.ops.aten.hardtanh(input, min_val, max_val).to(dtype)
+            if min_val_below
+            else rt.where(input <= min_val, min_val, minus_input).to(dtype)
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -66,6 +65,4 @@ def hardtanh(
         max_val = rt.number(max_val, "hardtanh: max_val")
     if not rt.floating(input):
         raise rt.explained("hardtanh", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hardtanh_forward(input, min_val, max_val)
     return rt.apply(_Hardtanh, input, min_val, max_val)

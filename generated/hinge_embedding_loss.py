@@ -31,21 +31,20 @@ def _hinge_embedding_loss_reduced(loss, reduction):
     return loss
 
 
-def _hinge_embedding_loss_forward(input, target, margin, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
-    return _hinge_embedding_loss_reduced(loss, reduction).to(dtype)
-
-
 class _HingeEmbeddingLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hinge_embedding_loss_forward)
+
+    @staticmethod
+    def forward(input, target, margin, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
+        return _hinge_embedding_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -96,8 +95,4 @@ def hinge_embedding_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_embedding_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hinge_embedding_loss_forward(input, target, margin, reduction)
     return rt.apply(_HingeEmbeddingLoss, input, target, margin, reduction)

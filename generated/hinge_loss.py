@@ -31,21 +31,20 @@ def _hinge_loss_reduced(loss, reduction):
     return loss
 
 
-def _hinge_loss_forward(input, target, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    loss = reuse.relu(1 - input * target)
-    return _hinge_loss_reduced(loss, reduction).to(dtype)
-
-
 class _HingeLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_hinge_loss_forward)
+
+    @staticmethod
+    def forward(input, target, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        loss = reuse.relu(1 - input * target)
+        return _hinge_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -91,8 +90,4 @@ def hinge_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _hinge_loss_forward(input, target, reduction)
     return rt.apply(_HingeLoss, input, target, reduction)

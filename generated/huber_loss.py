@@ -41,20 +41,19 @@ def _huber_loss_reduced(loss, reduction):
     return loss
 
 
-def _huber_loss_forward(input, target, reduction, delta):
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    loss = torch.ops.aten.huber_loss(input, target, 0, delta)
-    return _huber_loss_reduced(loss, reduction).to(dtype)
-
-
 class _HuberLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_huber_loss_forward)
+
+    @staticmethod
+    def forward(input, target, reduction, delta):
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        loss = torch.ops.aten.huber_loss(input, target, 0, delta)
+        return _huber_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -122,10 +121,6 @@ def huber_loss(
     ):
         signature = "input[*p], target[*p]; delta>0; reduction in mean|sum|none"
         raise rt.explained("huber_loss", signature, input, target, delta, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _HuberLossDual.apply(input, target, reduction, delta)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _huber_loss_forward(input, target, reduction, delta)
     return rt.apply(_HuberLoss, input, target, reduction, delta)

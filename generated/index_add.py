@@ -15,16 +15,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _index_add_forward(input, index, source, dim, alpha):
-    dtype = rt.promoted(input, source)
-    input, source = rt.widened(input, source)
-    output = rt.index_add_inside(input, dim, index, source, alpha=alpha)
-    return rt.no_view(output.to(dtype))
-
-
 class _IndexAdd(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_index_add_forward)
+
+    @staticmethod
+    def forward(input, index, source, dim, alpha):
+        dtype = rt.promoted(input, source)
+        input, source = rt.widened(input, source)
+        output = rt.index_add_inside(input, dim, index, source, alpha=alpha)
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -73,8 +72,4 @@ def index_add(
     ):
         signature = "input[*p,v,*q], index[k]: int64, source[*p,k,*q]; dim=axis(v)"
         raise rt.explained("index_add", signature, input, index, source, dim)
-    if torch.compiler.is_compiling():
-        input, index, source = rt.distinct(input, index, source)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _index_add_forward(input, index, source, dim, alpha)
     return rt.apply(_IndexAdd, input, index, source, dim, alpha)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _index_select_forward(input, index, dim):
-    return input.index_select(dim, index)
-
-
 class _IndexSelect(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_index_select_forward)
+
+    @staticmethod
+    def forward(input, index, dim):
+        return input.index_select(dim, index)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -55,8 +54,4 @@ def index_select(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Te
     ):
         signature = "input[*p,v,*q], index[k]: int64; dim=axis(v)"
         raise rt.explained("index_select", signature, input, index, dim)
-    if torch.compiler.is_compiling():
-        input, index = rt.distinct(input, index)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _index_select_forward(input, index, dim)
     return rt.apply(_IndexSelect, input, index, dim)

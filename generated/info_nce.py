@@ -45,24 +45,25 @@ def _info_nce_reduced(loss, reduction):
     return loss
 
 
-def _info_nce_forward(query, positive_key, temperature, reduction):
-    reuse = rt.reuse(query, positive_key)
-    low = rt.autocast_product(query, positive_key)
-    dtype = rt.autocast_float32(query, positive_key)
-    wide = torch.promote_types(low, torch.float32)
-    query, positive_key = rt.cast(wide, query, positive_key)
-    queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
-    keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-    similarity = reuse.div((queries.to(low) @ keys.mT.to(low)).to(wide), temperature)
-    loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
-    loss = loss.to(wide)
-    loss = _info_nce_reduced(loss, reduction).to(dtype)
-    return loss, similarity
-
-
 class _InfoNce(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_info_nce_forward)
+
+    @staticmethod
+    def forward(query, positive_key, temperature, reduction):
+        reuse = rt.reuse(query, positive_key)
+        low = rt.autocast_product(query, positive_key)
+        dtype = rt.autocast_float32(query, positive_key)
+        wide = torch.promote_types(low, torch.float32)
+        query, positive_key = rt.cast(wide, query, positive_key)
+        queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
+        keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
+        similarity = reuse.div(
+            (queries.to(low) @ keys.mT.to(low)).to(wide), temperature
+        )
+        loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
+        loss = loss.to(wide)
+        loss = _info_nce_reduced(loss, reduction).to(dtype)
+        return loss, similarity
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -201,10 +202,6 @@ def info_nce(
     ):
         signature = "query[n,d], positive_key[n,d]; reduction in mean|sum|none"
         raise rt.explained("info_nce", signature, query, positive_key, reduction)
-    if torch.compiler.is_compiling():
-        query, positive_key = rt.distinct(query, positive_key)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _InfoNceDual.apply(query, positive_key, temperature, reduction)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _info_nce_forward(query, positive_key, temperature, reduction)[0]
     return rt.apply(_InfoNce, query, positive_key, temperature, reduction)[0]

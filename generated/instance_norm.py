@@ -21,13 +21,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _instance_norm_forward(input, weight, bias, eps):
-    dtype = rt.autocast_float32(input, weight, bias)
-    input, weight, bias = rt.widened(input, weight, bias)
-    output, mean, rstd = rt.native_instance_norm(input, weight, bias, eps)
-    return output.to(dtype), mean, rstd
-
-
 def _instance_norm_composed(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
@@ -46,7 +39,13 @@ def _instance_norm_composed(input, weight, bias, eps):
 
 class _InstanceNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_instance_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, eps):
+        dtype = rt.autocast_float32(input, weight, bias)
+        input, weight, bias = rt.widened(input, weight, bias)
+        output, mean, rstd = rt.native_instance_norm(input, weight, bias, eps)
+        return output.to(dtype), mean, rstd
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -115,10 +114,6 @@ def instance_norm(
     ):
         signature = "input[n,c,*q], weight[c]=None, bias[c]=None"
         raise rt.explained("instance_norm", signature, input, weight, bias)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():
         return _instance_norm_composed(input, weight, bias, eps)
-    if not torch.is_grad_enabled():
-        return _instance_norm_forward(input, weight, bias, eps)[0]
     return rt.apply(_InstanceNorm, input, weight, bias, eps)[0]

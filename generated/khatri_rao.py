@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _khatri_rao_forward(A, B):
-    dtype = rt.promoted(A, B)
-    A, B = rt.widened_for_kernel(A, B)
-    return rt.no_view((A.unsqueeze(1) * B).flatten(0, 1).to(dtype))
-
-
 class _KhatriRao(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_khatri_rao_forward)
+
+    @staticmethod
+    def forward(A, B):
+        dtype = rt.promoted(A, B)
+        A, B = rt.widened_for_kernel(A, B)
+        return rt.no_view((A.unsqueeze(1) * B).flatten(0, 1).to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -61,8 +60,4 @@ def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
         or B.shape[1] != A.shape[1]
     ):
         raise rt.explained("khatri_rao", "A[i,k], B[j,k]", A, B)
-    if torch.compiler.is_compiling():
-        A, B = rt.distinct(A, B)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _khatri_rao_forward(A, B)
     return rt.apply(_KhatriRao, A, B)

@@ -35,19 +35,18 @@ def _kl_div_reduced(loss, reduction):
     return loss
 
 
-def _kl_div_forward(input, target, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = reuse.mul(
-        reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input), target
-    )
-    return _kl_div_reduced(loss, reduction).to(dtype)
-
-
 class _KlDiv(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kl_div_forward)
+
+    @staticmethod
+    def forward(input, target, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = rt.autocast_float32(input, target)
+        input, target = rt.widened(input, target)
+        loss = reuse.mul(
+            reuse.sub(reuse.log(torch.where(target > 0, target, 1)), input), target
+        )
+        return _kl_div_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -100,8 +99,4 @@ def kl_div(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
         raise rt.explained("kl_div", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _kl_div_forward(input, target, reduction)
     return rt.apply(_KlDiv, input, target, reduction)

@@ -35,17 +35,16 @@ def _kl_div_log_target_reduced(loss, reduction):
     return loss
 
 
-def _kl_div_log_target_forward(input, target, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = reuse.mul(target - input, target.exp())
-    return _kl_div_log_target_reduced(loss, reduction).to(dtype)
-
-
 class _KlDivLogTarget(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kl_div_log_target_forward)
+
+    @staticmethod
+    def forward(input, target, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = rt.autocast_float32(input, target)
+        input, target = rt.widened(input, target)
+        loss = reuse.mul(target - input, target.exp())
+        return _kl_div_log_target_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -100,8 +99,4 @@ def kl_div_log_target(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none|batchmean"
         raise rt.explained("kl_div_log_target", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _kl_div_log_target_forward(input, target, reduction)
     return rt.apply(_KlDivLogTarget, input, target, reduction)

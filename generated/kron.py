@@ -15,20 +15,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _kron_forward(input, other):
-    dtype = rt.promoted(input, other)
-    input, other = rt.widened_for_kernel(input, other)
-    C = (
-        (input.unsqueeze(1).unsqueeze(3) * other.unsqueeze(1))
-        .flatten(0, 1)
-        .flatten(1, 2)
-    )
-    return rt.no_view(C.to(dtype))
-
-
 class _Kron(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kron_forward)
+
+    @staticmethod
+    def forward(input, other):
+        dtype = rt.promoted(input, other)
+        input, other = rt.widened_for_kernel(input, other)
+        C = (
+            (input.unsqueeze(1).unsqueeze(3) * other.unsqueeze(1))
+            .flatten(0, 1)
+            .flatten(1, 2)
+        )
+        return rt.no_view(C.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -67,8 +66,4 @@ def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, other) or input.dim() != 2 or other.dim() != 2:
         raise rt.explained("kron", "input[i,j], other[k,l]", input, other)
-    if torch.compiler.is_compiling():
-        input, other = rt.distinct(input, other)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _kron_forward(input, other)
     return rt.apply(_Kron, input, other)

@@ -38,39 +38,38 @@ def _kto_loss_reduced(loss, reduction):
     return loss
 
 
-def _kto_loss_forward(
-    policy,
-    reference,
-    unrelated,
-    unrelated_reference,
-    desirable,
-    beta,
-    desirable_weight,
-    undesirable_weight,
-    reduction,
-):
-    reuse = rt.reuse(policy, reference, unrelated, unrelated_reference, desirable)
-    dtype = rt.autocast_float32(policy, reference, unrelated, unrelated_reference)
-    given = rt.widened(policy, reference, unrelated, unrelated_reference)
-    policy, reference, unrelated, unrelated_reference = given
-    divergence = rt.no_view(
-        ((unrelated.sum() - unrelated_reference.sum()) / unrelated.shape[0])
-        .relu()
-        .detach(),
-    )
-    reward = reuse.mul(reuse.sub(policy - reference, divergence), beta)  # reward[n]
-    loss = rt.where(
-        desirable,
-        reuse.mul(reuse.sigmoid(-reward), desirable_weight),
-        reuse.mul(reward.sigmoid(), undesirable_weight),
-    )
-    loss = _kto_loss_reduced(loss, reduction).to(dtype)
-    return loss, divergence
-
-
 class _KtoLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_kto_loss_forward)
+
+    @staticmethod
+    def forward(
+        policy,
+        reference,
+        unrelated,
+        unrelated_reference,
+        desirable,
+        beta,
+        desirable_weight,
+        undesirable_weight,
+        reduction,
+    ):
+        reuse = rt.reuse(policy, reference, unrelated, unrelated_reference, desirable)
+        dtype = rt.autocast_float32(policy, reference, unrelated, unrelated_reference)
+        given = rt.widened(policy, reference, unrelated, unrelated_reference)
+        policy, reference, unrelated, unrelated_reference = given
+        divergence = rt.no_view(
+            ((unrelated.sum() - unrelated_reference.sum()) / unrelated.shape[0])
+            .relu()
+            .detach(),
+        )
+        reward = reuse.mul(reuse.sub(policy - reference, divergence), beta)  # reward[n]
+        loss = rt.where(
+            desirable,
+            reuse.mul(reuse.sigmoid(-reward), desirable_weight),
+            reuse.mul(reward.sigmoid(), undesirable_weight),
+        )
+        loss = _kto_loss_reduced(loss, reduction).to(dtype)
+        return loss, divergence
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -218,11 +217,6 @@ def kto_loss(
             desirable,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(
-            policy, reference, unrelated, unrelated_reference, desirable
-        )
-        policy, reference, unrelated, unrelated_reference, desirable = given
     arguments = (
         policy,
         reference,
@@ -234,6 +228,4 @@ def kto_loss(
         undesirable_weight,
         reduction,
     )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _kto_loss_forward(*arguments)[0]
     return rt.apply(_KtoLoss, *arguments)[0]

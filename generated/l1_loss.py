@@ -31,21 +31,20 @@ def _l1_loss_reduced(loss, reduction):
     return loss
 
 
-def _l1_loss_forward(input, target, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    loss = reuse.abs(input - target)
-    return _l1_loss_reduced(loss, reduction).to(dtype)
-
-
 class _L1Loss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_l1_loss_forward)
+
+    @staticmethod
+    def forward(input, target, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        loss = reuse.abs(input - target)
+        return _l1_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -93,8 +92,4 @@ def l1_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("l1_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _l1_loss_forward(input, target, reduction)
     return rt.apply(_L1Loss, input, target, reduction)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _l1_norm_forward(input, dim, keepdim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.abs().sum(dim, keepdim=keepdim).to(dtype)
-
-
 class _L1Norm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_l1_norm_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.abs().sum(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -52,6 +51,4 @@ def l1_norm(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tenso
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("l1_norm", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _l1_norm_forward(input, dim, keepdim)
     return rt.apply(_L1Norm, input, dim, keepdim)

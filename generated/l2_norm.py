@@ -15,18 +15,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _l2_norm_forward(input, dim, keepdim):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    total = input.square().sum(dim)  # total[*p,*q]
-    total_nonzero = total != 0
-    F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
-    return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
-
-
 class _L2Norm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_l2_norm_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        total = input.square().sum(dim)  # total[*p,*q]
+        total_nonzero = total != 0
+        F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
+        return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -61,6 +60,4 @@ def l2_norm(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tenso
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("l2_norm", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _l2_norm_forward(input, dim, keepdim)
     return rt.apply(_L2Norm, input, dim, keepdim)

@@ -15,18 +15,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _laplacian_kernel_forward(x1, x2, gamma):
-    reuse = rt.reuse(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    return reuse.exp(
-        reuse.mul(reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1), -gamma)
-    ).to(dtype)
-
-
 class _LaplacianKernel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_laplacian_kernel_forward)
+
+    @staticmethod
+    def forward(x1, x2, gamma):
+        reuse = rt.reuse(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        x1, x2 = rt.widened(x1, x2)
+        return reuse.exp(
+            reuse.mul(reuse.abs(x1.unsqueeze(-2) - x2.unsqueeze(-3)).sum(-1), -gamma)
+        ).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, K):
@@ -68,8 +67,4 @@ def laplacian_kernel(
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("laplacian_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _laplacian_kernel_forward(x1, x2, gamma)
     return rt.apply(_LaplacianKernel, x1, x2, gamma)

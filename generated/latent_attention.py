@@ -29,31 +29,30 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _latent_attention_forward(query, query_turned, latent, key_turned, Wk, Wv, scale):
-    reuse = rt.reuse(query, query_turned, latent, key_turned, Wk, Wv)
-    low = rt.autocast_product(query, query_turned, latent, key_turned, Wk, Wv)
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv)
-    query, query_turned, latent, key_turned, Wk, Wv = given
-    V = rt.no_view(torch.einsum("bjl,hel->bhje", latent, Wv))  # V[b,h,j,e]
-    K = rt.no_view(torch.einsum("bjl,hdl->bhjd", latent, Wk))  # K[b,h,j,d]
-    query_turned_key_turned = query_turned.flatten(1, 2) @ key_turned.mT
-    split_query_turned = query_turned_key_turned.unflatten(
-        1, (query.shape[1], query.shape[2])
-    )
-    S = reuse.mul(reuse.add(query @ K.mT, split_query_turned).to(wide), scale)
-    latent_below = rt.positions(latent.shape[1], query) <= rt.positions(
-        query.shape[2], query
-    ).unsqueeze(1)
-    S_or_finfo_wide = torch.where(latent_below, S, torch.finfo(wide).min)
-    P = reuse.tril(reuse.softmax(S_or_finfo_wide, 3))  # P[b,h,i,j]
-    output = P.to(low) @ V
-    return output, V, K, P
-
-
 class _LatentAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_latent_attention_forward)
+
+    @staticmethod
+    def forward(query, query_turned, latent, key_turned, Wk, Wv, scale):
+        reuse = rt.reuse(query, query_turned, latent, key_turned, Wk, Wv)
+        low = rt.autocast_product(query, query_turned, latent, key_turned, Wk, Wv)
+        wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv)
+        query, query_turned, latent, key_turned, Wk, Wv = given
+        V = rt.no_view(torch.einsum("bjl,hel->bhje", latent, Wv))  # V[b,h,j,e]
+        K = rt.no_view(torch.einsum("bjl,hdl->bhjd", latent, Wk))  # K[b,h,j,d]
+        query_turned_key_turned = query_turned.flatten(1, 2) @ key_turned.mT
+        split_query_turned = query_turned_key_turned.unflatten(
+            1, (query.shape[1], query.shape[2])
+        )
+        S = reuse.mul(reuse.add(query @ K.mT, split_query_turned).to(wide), scale)
+        latent_below = rt.positions(latent.shape[1], query) <= rt.positions(
+            query.shape[2], query
+        ).unsqueeze(1)
+        S_or_finfo_wide = torch.where(latent_below, S, torch.finfo(wide).min)
+        P = reuse.tril(reuse.softmax(S_or_finfo_wide, 3))  # P[b,h,i,j]
+        output = P.to(low) @ V
+        return output, V, K, P
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -223,14 +222,6 @@ def latent_attention(
             Wk,
             Wv,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(query, query_turned, latent, key_turned, Wk, Wv)
-        query, query_turned, latent, key_turned, Wk, Wv = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _latent_attention_forward(
-            query, query_turned, latent, key_turned, Wk, Wv, scale
-        )
-        return result[0]
     result = rt.apply(
         _LatentAttention, query, query_turned, latent, key_turned, Wk, Wv, scale
     )

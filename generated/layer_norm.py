@@ -21,13 +21,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _layer_norm_forward(input, weight, bias, eps):
-    dtype = rt.autocast_float32(input, weight, bias)
-    input, weight, bias = rt.widened(input, weight, bias)
-    output, mean, rstd = rt.native_layer_norm(input, weight.shape, weight, bias, eps)
-    return output.to(dtype), mean, rstd
-
-
 def _layer_norm_composed(input, weight, bias, eps):
     dtype = rt.autocast_float32(input, weight, bias)
     input, weight, bias = rt.widened(input, weight, bias)
@@ -43,7 +36,15 @@ def _layer_norm_composed(input, weight, bias, eps):
 
 class _LayerNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_layer_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, eps):
+        dtype = rt.autocast_float32(input, weight, bias)
+        input, weight, bias = rt.widened(input, weight, bias)
+        output, mean, rstd = rt.native_layer_norm(
+            input, weight.shape, weight, bias, eps
+        )
+        return output.to(dtype), mean, rstd
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -109,10 +110,6 @@ def layer_norm(
     ):
         signature = "input[*p,*s], weight[*s], bias[*s]=None"
         raise rt.explained("layer_norm", signature, input, weight, bias)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
     if rt.forward_mode():
         return _layer_norm_composed(input, weight, bias, eps)
-    if not torch.is_grad_enabled():
-        return _layer_norm_forward(input, weight, bias, eps)[0]
     return rt.apply(_LayerNorm, input, weight, bias, eps)[0]

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _leaky_relu_forward(input, negative_slope):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
-
-
 class _LeakyRelu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_leaky_relu_forward)
+
+    @staticmethod
+    def forward(input, negative_slope):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,6 +53,4 @@ def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tenso
         negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
     if not rt.floating(input):
         raise rt.explained("leaky_relu", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _leaky_relu_forward(input, negative_slope)
     return rt.apply(_LeakyRelu, input, negative_slope)

@@ -22,35 +22,36 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lennard_jones_forward(position, sigma, epsilon):
-    reuse = rt.reuse(position)
-    dtype = rt.autocast_float32(position)
-    position = rt.widened(position)[0]
-    detached_position = position.detach()
-    mean_of_position = detached_position.mean(0)
-    centre = torch.where(
-        2 * mean_of_position.square() > detached_position.square().mean(0),
-        mean_of_position,
-        0,
-    )
-    position_centred = position - centre
-    sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
-    position_centred_sum = sum_of_position_centred + sum_of_position_centred.squeeze(1)
-    position_centred_difference = reuse.addmm(
-        position_centred_sum, position_centred, position_centred.mT, alpha=-2
-    )
-    squared = reuse.clamp_min(position_centred_difference, 0)  # squared[n,m]
-    positions_of_position = rt.positions(position.shape[0], position)
-    position_below = positions_of_position.unsqueeze(1) < positions_of_position
-    squared_to_minus_three = reuse.pow(torch.where(position_below, squared, 1), -3)
-    near = reuse.triu(reuse.mul(squared_to_minus_three, sigma**6), 1)  # near[n,m]
-    energy = (4 * epsilon * (near.square().sum() - near.sum())).to(dtype)
-    return energy, centre, squared
-
-
 class _LennardJones(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lennard_jones_forward)
+
+    @staticmethod
+    def forward(position, sigma, epsilon):
+        reuse = rt.reuse(position)
+        dtype = rt.autocast_float32(position)
+        position = rt.widened(position)[0]
+        detached_position = position.detach()
+        mean_of_position = detached_position.mean(0)
+        centre = torch.where(
+            2 * mean_of_position.square() > detached_position.square().mean(0),
+            mean_of_position,
+            0,
+        )
+        position_centred = position - centre
+        sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
+        position_centred_sum = (
+            sum_of_position_centred + sum_of_position_centred.squeeze(1)
+        )
+        position_centred_difference = reuse.addmm(
+            position_centred_sum, position_centred, position_centred.mT, alpha=-2
+        )
+        squared = reuse.clamp_min(position_centred_difference, 0)  # squared[n,m]
+        positions_of_position = rt.positions(position.shape[0], position)
+        position_below = positions_of_position.unsqueeze(1) < positions_of_position
+        squared_to_minus_three = reuse.pow(torch.where(position_below, squared, 1), -3)
+        near = reuse.triu(reuse.mul(squared_to_minus_three, sigma**6), 1)  # near[n,m]
+        energy = (4 * epsilon * (near.square().sum() - near.sum())).to(dtype)
+        return energy, centre, squared
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -180,6 +181,4 @@ def lennard_jones(
         raise rt.explained("lennard_jones", "position[n,c]", position)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LennardJonesDual.apply(position, sigma, epsilon)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lennard_jones_forward(position, sigma, epsilon)[0]
     return rt.apply(_LennardJones, position, sigma, epsilon)[0]

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lgamma_forward(input):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return input.lgamma().to(dtype)
-
-
 class _Lgamma(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lgamma_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return input.lgamma().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def lgamma(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("lgamma", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lgamma_forward(input)
     return rt.apply(_Lgamma, input)

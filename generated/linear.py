@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _linear_forward(input, weight, bias):
-    low = rt.autocast_product(input, weight, bias)
-    input, weight, bias = rt.cast(low, input, weight, bias)
-    return rt.no_view(torch.nn.functional.linear(input, weight, bias))
-
-
 class _Linear(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_linear_forward)
+
+    @staticmethod
+    def forward(input, weight, bias):
+        low = rt.autocast_product(input, weight, bias)
+        input, weight, bias = rt.cast(low, input, weight, bias)
+        return rt.no_view(torch.nn.functional.linear(input, weight, bias))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -72,8 +71,4 @@ def linear(
     ):
         signature = "input[*b,k], weight[j,k], bias[j]=None"
         raise rt.explained("linear", signature, input, weight, bias)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _linear_forward(input, weight, bias)
     return rt.apply(_Linear, input, weight, bias)

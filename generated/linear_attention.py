@@ -26,24 +26,23 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _linear_attention_forward(query, key, value):
-    reuse = rt.reuse(query, key, value)
-    low = rt.autocast_product(query, key, value)
-    dtype = rt.autocast_float32(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
-    value = rt.cast(low, value)[0]
-    query, key = rt.cast(wide, query, key)
-    phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))  # phi[*b,i,d]
-    psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
-    state = psi.mT.to(low) @ value  # state[*b,d,e]
-    total = (phi * psi.sum(-2, keepdim=True)).sum(-1)  # total[*b,i]
-    output = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
-    return output.to(dtype), state, total
-
-
 class _LinearAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_linear_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value):
+        reuse = rt.reuse(query, key, value)
+        low = rt.autocast_product(query, key, value)
+        dtype = rt.autocast_float32(query, key, value)
+        wide = torch.promote_types(low, torch.float32)
+        value = rt.cast(low, value)[0]
+        query, key = rt.cast(wide, query, key)
+        phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+        psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
+        state = psi.mT.to(low) @ value  # state[*b,d,e]
+        total = (phi * psi.sum(-2, keepdim=True)).sum(-1)  # total[*b,i]
+        output = reuse.div((phi.to(low) @ state).to(wide), total.unsqueeze(-1))
+        return output.to(dtype), state, total
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -150,8 +149,4 @@ def linear_attention(
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
         raise rt.explained("linear_attention", signature, query, key, value)
-    if torch.compiler.is_compiling():
-        query, key, value = rt.distinct(query, key, value)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _linear_attention_forward(query, key, value)[0]
     return rt.apply(_LinearAttention, query, key, value)[0]

@@ -30,49 +30,48 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _linear_cross_entropy_forward(
-    input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
-):
-    reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-    low = rt.autocast_product(input, linear_weight, linear_bias, weight)
-    with rt.no_autocast(input):
-        wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(low, input, linear_weight, linear_bias)
-        input, linear_weight, linear_bias = given
-        weight = rt.cast(wide, weight)[0]
-        X = (
-            input @ linear_weight.mT
-            if linear_bias is None
-            else torch.addmm(linear_bias, input, linear_weight.mT)
-        )
-        wide_X = X.to(wide)
-        F = reuse.log_softmax(wide_X, 1)  # F[n,c]
-        target_differs = target != ignore_index
-        masked_target = torch.where(target_differs, target, 0)
-        F_at_masked_target = F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        weight_F = (
-            (label_smoothing - 1) * F_at_masked_target
-            if weight is None
-            else (label_smoothing - 1)
-            * weight.index_select(0, masked_target)
-            * F_at_masked_target
-        )
-        label_smoothing_F_weight = (
-            label_smoothing
-            / (linear_weight.shape[0] or math.nan)
-            * (F.sum(-1) if weight is None else F @ weight)
-            if label_smoothing != 0
-            else input.new_zeros((), dtype=wide).expand(target.shape)
-        )
-        loss = torch.where(target_differs, weight_F - label_smoothing_F_weight, 0).to(
-            wide
-        )
-        return loss, F
-
-
 class _LinearCrossEntropy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_linear_cross_entropy_forward)
+
+    @staticmethod
+    def forward(
+        input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
+    ):
+        reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
+        low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+        with rt.no_autocast(input):
+            wide = torch.promote_types(low, torch.float32)
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight = rt.cast(wide, weight)[0]
+            X = (
+                input @ linear_weight.mT
+                if linear_bias is None
+                else torch.addmm(linear_bias, input, linear_weight.mT)
+            )
+            wide_X = X.to(wide)
+            F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+            target_differs = target != ignore_index
+            masked_target = torch.where(target_differs, target, 0)
+            F_at_masked_target = F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+            weight_F = (
+                (label_smoothing - 1) * F_at_masked_target
+                if weight is None
+                else (label_smoothing - 1)
+                * weight.index_select(0, masked_target)
+                * F_at_masked_target
+            )
+            label_smoothing_F_weight = (
+                label_smoothing
+                / (linear_weight.shape[0] or math.nan)
+                * (F.sum(-1) if weight is None else F @ weight)
+                if label_smoothing != 0
+                else input.new_zeros((), dtype=wide).expand(target.shape)
+            )
+            loss = torch.where(
+                target_differs, weight_F - label_smoothing_F_weight, 0
+            ).to(wide)
+            return loss, F
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -301,9 +300,6 @@ def linear_cross_entropy(
             label_smoothing,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, linear_weight, target, linear_bias, weight)
-        input, linear_weight, target, linear_bias, weight = given
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
     arguments = (
         input,
@@ -314,10 +310,7 @@ def linear_cross_entropy(
         ignore_index,
         label_smoothing,
     )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        loss = _linear_cross_entropy_forward(*arguments)[0]
-    else:
-        loss = rt.apply(_LinearCrossEntropy, *arguments)[0]
+    loss = rt.apply(_LinearCrossEntropy, *arguments)[0]
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
     return _linear_cross_entropy_reduced(

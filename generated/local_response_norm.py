@@ -19,26 +19,27 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _local_response_norm_forward(input, window, alpha, beta, k):
-    reuse = rt.reuse(input)
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    half_window = (window - 1) // 2
-    half_window2 = window // 2
-    input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
-    part_of_input_squared = rt.window(input.square(), 1, -half_window2, input_size_sum)
-    windows_of_input = part_of_input_squared.unfold(
-        1, half_window2 + half_window + 1, 1
-    )
-    divisor = reuse.add(
-        alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]), k
-    )
-    return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
-
-
 class _LocalResponseNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_local_response_norm_forward)
+
+    @staticmethod
+    def forward(input, window, alpha, beta, k):
+        reuse = rt.reuse(input)
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        half_window = (window - 1) // 2
+        half_window2 = window // 2
+        input_size_sum = input.shape[1] + half_window2 + (half_window + 1)
+        part_of_input_squared = rt.window(
+            input.square(), 1, -half_window2, input_size_sum
+        )
+        windows_of_input = part_of_input_squared.unfold(
+            1, half_window2 + half_window + 1, 1
+        )
+        divisor = reuse.add(
+            alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]), k
+        )
+        return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -150,6 +151,4 @@ def local_response_norm(
         raise rt.explained("local_response_norm", signature, input, window)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LocalResponseNormDual.apply(input, window, alpha, beta, k)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _local_response_norm_forward(input, window, alpha, beta, k)
     return rt.apply(_LocalResponseNorm, input, window, alpha, beta, k)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _log_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.log().to(dtype)
-
-
 class _Log(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_log_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.log().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def log(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("log", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _log_forward(input)
     return rt.apply(_Log, input)

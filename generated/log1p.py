@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _log1p_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.log1p().to(dtype)
-
-
 class _Log1p(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_log1p_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.log1p().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def log1p(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("log1p", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _log1p_forward(input)
     return rt.apply(_Log1p, input)

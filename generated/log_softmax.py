@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _log_softmax_forward(input, dim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return torch.log_softmax(input, dim).to(dtype)
-
-
 class _LogSoftmax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_log_softmax_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return torch.log_softmax(input, dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -51,6 +50,4 @@ def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "log_softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("log_softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _log_softmax_forward(input, dim)
     return rt.apply(_LogSoftmax, input, dim)

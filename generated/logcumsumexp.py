@@ -18,15 +18,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _logcumsumexp_forward(input, dim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return input.logcumsumexp(dim).to(dtype)
-
-
 class _Logcumsumexp(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_logcumsumexp_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return input.logcumsumexp(dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -68,6 +67,4 @@ def logcumsumexp(input: torch.Tensor, dim: int) -> torch.Tensor:
         raise rt.explained("logcumsumexp", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogcumsumexpDual.apply(input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _logcumsumexp_forward(input, dim)
     return rt.apply(_Logcumsumexp, input, dim)

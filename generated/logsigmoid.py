@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _logsigmoid_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.logsigmoid(input).to(dtype)
-
-
 class _Logsigmoid(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_logsigmoid_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.logsigmoid(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -46,6 +45,4 @@ def logsigmoid(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("logsigmoid", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _logsigmoid_forward(input)
     return rt.apply(_Logsigmoid, input)

@@ -18,15 +18,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _logsumexp_forward(input, dim, keepdim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return torch.logsumexp(input, dim, keepdim=keepdim).to(dtype)
-
-
 class _Logsumexp(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_logsumexp_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return torch.logsumexp(input, dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -68,6 +67,4 @@ def logsumexp(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Ten
         raise rt.explained("logsumexp", signature, input, keepdim, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LogsumexpDual.apply(input, dim, keepdim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _logsumexp_forward(input, dim, keepdim)
     return rt.apply(_Logsumexp, input, dim, keepdim)

@@ -22,26 +22,26 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lora_linear_forward(input, weight, lora_A, lora_B, bias, alpha):
-    reuse = rt.reuse(input, weight, lora_A, lora_B, bias)
-    low = rt.autocast_product(input, weight, lora_A, lora_B, bias)
-    wide = torch.promote_types(low, torch.float32)
-    given = rt.cast(low, input, weight, lora_A, lora_B, bias)
-    input, weight, lora_A, lora_B, bias = given
-    low_ = input @ lora_A.mT
-    linear_input = torch.nn.functional.linear(input, weight, bias)
-    scaled_alpha = alpha / (lora_A.shape[0] or math.nan)
-    output = rt.no_view(
-        reuse.add(
-            linear_input.to(wide), reuse.mul((low_ @ lora_B.mT).to(wide), scaled_alpha)
-        ).to(low),
-    )
-    return output, low_
-
-
 class _LoraLinear(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lora_linear_forward)
+
+    @staticmethod
+    def forward(input, weight, lora_A, lora_B, bias, alpha):
+        reuse = rt.reuse(input, weight, lora_A, lora_B, bias)
+        low = rt.autocast_product(input, weight, lora_A, lora_B, bias)
+        wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, input, weight, lora_A, lora_B, bias)
+        input, weight, lora_A, lora_B, bias = given
+        low_ = input @ lora_A.mT
+        linear_input = torch.nn.functional.linear(input, weight, bias)
+        scaled_alpha = alpha / (lora_A.shape[0] or math.nan)
+        output = rt.no_view(
+            reuse.add(
+                linear_input.to(wide),
+                reuse.mul((low_ @ lora_B.mT).to(wide), scaled_alpha),
+            ).to(low),
+        )
+        return output, low_
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -132,9 +132,4 @@ def lora_linear(
         raise rt.explained(
             "lora_linear", signature, input, weight, lora_A, lora_B, bias
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, weight, lora_A, lora_B, bias)
-        input, weight, lora_A, lora_B, bias = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lora_linear_forward(input, weight, lora_A, lora_B, bias, alpha)[0]
     return rt.apply(_LoraLinear, input, weight, lora_A, lora_B, bias, alpha)[0]

@@ -18,17 +18,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lp_pool1d_forward(input, norm_type, kernel_size, stride):
-    reuse = rt.reuse(input)
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
-    return reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type)).to(dtype)
-
-
 class _LpPool1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lp_pool1d_forward)
+
+    @staticmethod
+    def forward(input, norm_type, kernel_size, stride):
+        reuse = rt.reuse(input)
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
+        return reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type)).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -128,6 +127,4 @@ def lp_pool1d(
         )
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _LpPool1dDual.apply(input, norm_type, kernel_size, stride)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lp_pool1d_forward(input, norm_type, kernel_size, stride)
     return rt.apply(_LpPool1d, input, norm_type, kernel_size, stride)

@@ -18,19 +18,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lsq_quantize_forward(input, step, qmin, qmax, gradient_scale):
-    reuse = rt.reuse(input, step)
-    dtype = rt.promoted(input, step)
-    input, step = rt.widened(input, step)
-    scaled = gradient_scale * step
-    s = scaled + (step - scaled).detach()
-    v = reuse.clamp(input / s, qmin, qmax)  # v[*p]
-    return reuse.mul(v + reuse.sub(v.round(), v).detach(), s).to(dtype)
-
-
 class _LsqQuantize(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lsq_quantize_forward)
+
+    @staticmethod
+    def forward(input, step, qmin, qmax, gradient_scale):
+        reuse = rt.reuse(input, step)
+        dtype = rt.promoted(input, step)
+        input, step = rt.widened(input, step)
+        scaled = gradient_scale * step
+        s = scaled + (step - scaled).detach()
+        v = reuse.clamp(input / s, qmin, qmax)  # v[*p]
+        return reuse.mul(v + reuse.sub(v.round(), v).detach(), s).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -80,8 +79,4 @@ def lsq_quantize(
         gradient_scale = rt.number(gradient_scale, "lsq_quantize: gradient_scale")
     if not rt.floating(input, step) or step.dim() != 0:
         raise rt.explained("lsq_quantize", "input[*p], step", input, step)
-    if torch.compiler.is_compiling():
-        input, step = rt.distinct(input, step)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lsq_quantize_forward(input, step, qmin, qmax, gradient_scale)
     return rt.apply(_LsqQuantize, input, step, qmin, qmax, gradient_scale)

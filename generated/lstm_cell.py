@@ -30,35 +30,34 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
-    reuse = rt.reuse(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
-    cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
-    input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-    split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-    split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
-    input_w_ih_sum = (
-        reuse.add(input_w_ih, hx_w_hh)
-        if b_ih is None
-        else reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
-    )
-    a = input_w_ih_sum if b_hh is None else reuse.add(input_w_ih_sum, split_b_hh)
-    leave = a.select(1, 3).sigmoid()  # leave[n,j]
-    forget = a.select(1, 1).sigmoid()  # forget[n,j]
-    enter = a.select(1, 0).sigmoid()  # enter[n,j]
-    new = a.select(1, 2).tanh()  # new[n,j]
-    c = reuse.addcmul(cx * forget, enter, new)
-    h = reuse.mul(c.tanh(), leave).to(dtype)
-    return h, c.to(dtype), leave, forget, enter, new
-
-
 class _LstmCell(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_lstm_cell_forward)
+
+    @staticmethod
+    def forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
+        reuse = rt.reuse(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        wide = torch.promote_types(low, torch.float32)
+        input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
+        cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
+        input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+        hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
+        split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
+        split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
+        input_w_ih_sum = (
+            reuse.add(input_w_ih, hx_w_hh)
+            if b_ih is None
+            else reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
+        )
+        a = input_w_ih_sum if b_hh is None else reuse.add(input_w_ih_sum, split_b_hh)
+        leave = a.select(1, 3).sigmoid()  # leave[n,j]
+        forget = a.select(1, 1).sigmoid()  # forget[n,j]
+        enter = a.select(1, 0).sigmoid()  # enter[n,j]
+        new = a.select(1, 2).tanh()  # new[n,j]
+        c = reuse.addcmul(cx * forget, enter, new)
+        h = reuse.mul(c.tanh(), leave).to(dtype)
+        return h, c.to(dtype), leave, forget, enter, new
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -200,9 +199,4 @@ def lstm_cell(
         raise rt.explained(
             "lstm_cell", signature, input, hx, cx, w_ih, w_hh, b_ih, b_hh
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        input, hx, cx, w_ih, w_hh, b_ih, b_hh = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _lstm_cell_forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]
     return rt.apply(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]

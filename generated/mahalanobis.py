@@ -18,20 +18,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _mahalanobis_forward(u, v, VI):
-    reuse = rt.reuse(u, v, VI)
-    low = rt.autocast_product(u, v, VI)
-    dtype = rt.autocast_float32(u, v, VI)
-    wide = torch.promote_types(low, torch.float32)
-    VI = rt.cast(low, VI)[0]
-    u, v = rt.cast(wide, u, v)
-    delta = u - v  # delta[*b,k]
-    return reuse.mul((delta.to(low) @ VI).to(wide), delta).sum(-1).sqrt().to(dtype)
-
-
 class _Mahalanobis(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_mahalanobis_forward)
+
+    @staticmethod
+    def forward(u, v, VI):
+        reuse = rt.reuse(u, v, VI)
+        low = rt.autocast_product(u, v, VI)
+        dtype = rt.autocast_float32(u, v, VI)
+        wide = torch.promote_types(low, torch.float32)
+        VI = rt.cast(low, VI)[0]
+        u, v = rt.cast(wide, u, v)
+        delta = u - v  # delta[*b,k]
+        return reuse.mul((delta.to(low) @ VI).to(wide), delta).sum(-1).sqrt().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, D):
@@ -83,8 +82,4 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
         or VI.shape != (u.shape[-1], u.shape[-1])
     ):
         raise rt.explained("mahalanobis", "u[*b,k], v[*b,k], VI[k,l=k]", u, v, VI)
-    if torch.compiler.is_compiling():
-        u, v, VI = rt.distinct(u, v, VI)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _mahalanobis_forward(u, v, VI)
     return rt.apply(_Mahalanobis, u, v, VI)

@@ -32,21 +32,20 @@ def _margin_ranking_loss_reduced(loss, reduction):
     return loss
 
 
-def _margin_ranking_loss_forward(input1, input2, target, margin, reduction):
-    reuse = rt.reuse(input1, input2, target)
-    dtype = (
-        rt.autocast_float32(input1, input2, target)
-        if reduction != "none"
-        else rt.promoted(input1, input2, target)
-    )
-    input1, input2, target = rt.widened(input1, input2, target)
-    loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
-    return _margin_ranking_loss_reduced(loss, reduction).to(dtype)
-
-
 class _MarginRankingLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_margin_ranking_loss_forward)
+
+    @staticmethod
+    def forward(input1, input2, target, margin, reduction):
+        reuse = rt.reuse(input1, input2, target)
+        dtype = (
+            rt.autocast_float32(input1, input2, target)
+            if reduction != "none"
+            else rt.promoted(input1, input2, target)
+        )
+        input1, input2, target = rt.widened(input1, input2, target)
+        loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
+        return _margin_ranking_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -103,8 +102,4 @@ def margin_ranking_loss(
         raise rt.explained(
             "margin_ranking_loss", signature, input1, input2, target, reduction
         )
-    if torch.compiler.is_compiling():
-        input1, input2, target = rt.distinct(input1, input2, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _margin_ranking_loss_forward(input1, input2, target, margin, reduction)
     return rt.apply(_MarginRankingLoss, input1, input2, target, margin, reduction)

@@ -24,13 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _masked_attention_forward(query, key, value, attn_mask):
-    low = rt.autocast_product(query, key, value)
-    query, key, value = rt.cast(low, query, key, value)
-    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    return rt.attention(query, key, value, scale, attn_mask)
-
-
 def _masked_attention_composed(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -44,7 +37,13 @@ def _masked_attention_composed(query, key, value, attn_mask):
 
 class _MaskedAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_masked_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, attn_mask):
+        low = rt.autocast_product(query, key, value)
+        query, key, value = rt.cast(low, query, key, value)
+        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        return rt.attention(query, key, value, scale, attn_mask)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -117,10 +116,6 @@ def masked_attention(
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e], attn_mask[i,j]: bool"
         raise rt.explained("masked_attention", signature, query, key, value, attn_mask)
-    if torch.compiler.is_compiling():
-        query, key, value, attn_mask = rt.distinct(query, key, value, attn_mask)
     if rt.forward_mode():
         return _masked_attention_composed(query, key, value, attn_mask)
-    if not torch.is_grad_enabled():
-        return _masked_attention_forward(query, key, value, attn_mask)[0]
     return rt.apply(_MaskedAttention, query, key, value, attn_mask)[0]

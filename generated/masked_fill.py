@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _masked_fill_forward(input, mask, value):
-    return rt.where(mask, value, input)
-
-
 class _MaskedFill(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_masked_fill_forward)
+
+    @staticmethod
+    def forward(input, mask, value):
+        return rt.where(mask, value, input)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -49,8 +48,4 @@ def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.
         or mask.shape != input.shape
     ):
         raise rt.explained("masked_fill", "input[*p], mask[*p]: bool", input, mask)
-    if torch.compiler.is_compiling():
-        input, mask = rt.distinct(input, mask)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _masked_fill_forward(input, mask, value)
     return rt.apply(_MaskedFill, input, mask, value)

@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _matmul_forward(input, other):
-    low = rt.autocast_product(input, other)
-    input, other = rt.cast(low, input, other)
-    return input @ other
-
-
 class _Matmul(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_matmul_forward)
+
+    @staticmethod
+    def forward(input, other):
+        low = rt.autocast_product(input, other)
+        input, other = rt.cast(low, input, other)
+        return input @ other
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -62,8 +61,4 @@ def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         or other.shape[-2] != input.shape[-1]
     ):
         raise rt.explained("matmul", "input[*b,i,k], other[*b,k,j]", input, other)
-    if torch.compiler.is_compiling():
-        input, other = rt.distinct(input, other)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _matmul_forward(input, other)
     return rt.apply(_Matmul, input, other)

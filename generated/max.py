@@ -15,16 +15,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _max_forward(input, dim, keepdim):
-    max_of_input = input.max(dim, keepdim=keepdim)
-    values = max_of_input.values
-    indices = max_of_input.indices
-    return values, indices
-
-
 class _Max(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_max_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        max_of_input = input.max(dim, keepdim=keepdim)
+        values = max_of_input.values
+        indices = max_of_input.indices
+        return values, indices
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -68,6 +67,4 @@ def max(
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("max", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _max_forward(input, dim, keepdim)
     return rt.apply(_Max, input, dim, keepdim)

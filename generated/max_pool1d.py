@@ -18,16 +18,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _max_pool1d_forward(input, kernel_size, stride):
-    max_of_input = input.unfold(2, kernel_size, stride).max(3)
-    output = max_of_input.values
-    winner = max_of_input.indices
-    return output, winner
-
-
 class _MaxPool1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_max_pool1d_forward)
+
+    @staticmethod
+    def forward(input, kernel_size, stride):
+        max_of_input = input.unfold(2, kernel_size, stride).max(3)
+        output = max_of_input.values
+        winner = max_of_input.indices
+        return output, winner
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -69,6 +68,4 @@ def max_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
             "max_pool1d: no value of index u keeps every access in bounds: axis 2 of "
             f"input has size {input.shape[2]} and kernel_size is {kernel_size}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _max_pool1d_forward(input, kernel_size, stride)[0]
     return rt.apply(_MaxPool1d, input, kernel_size, stride)[0]

@@ -20,22 +20,21 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _max_pool2d_forward(input, kernel_size, stride):
-    windows_of_input = input.unfold(2, kernel_size, stride).unfold(
-        3, kernel_size, stride
-    )
-    max_of_input = windows_of_input.permute(0, 1, 4, 2, 3, 5).max(5)
-    top = max_of_input.values
-    max_of_top = top.max(2)
-    output = max_of_top.values
-    winner = max_of_input.indices
-    winner2 = max_of_top.indices
-    return output, winner, winner2
-
-
 class _MaxPool2d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_max_pool2d_forward)
+
+    @staticmethod
+    def forward(input, kernel_size, stride):
+        windows_of_input = input.unfold(2, kernel_size, stride).unfold(
+            3, kernel_size, stride
+        )
+        max_of_input = windows_of_input.permute(0, 1, 4, 2, 3, 5).max(5)
+        top = max_of_input.values
+        max_of_top = top.max(2)
+        output = max_of_top.values
+        winner = max_of_input.indices
+        winner2 = max_of_top.indices
+        return output, winner, winner2
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -91,6 +90,4 @@ def max_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
             "max_pool2d: no value of index y keeps every access in bounds: axis 3 of "
             f"input has size {input.shape[3]} and kernel_size is {kernel_size}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _max_pool2d_forward(input, kernel_size, stride)[0]
     return rt.apply(_MaxPool2d, input, kernel_size, stride)[0]

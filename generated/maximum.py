@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _maximum_forward(input, other):
-    dtype = rt.promoted(input, other)
-    input, other = rt.cast_alike(input, other)
-    return torch.maximum(input, other).to(dtype)
-
-
 class _Maximum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_maximum_forward)
+
+    @staticmethod
+    def forward(input, other):
+        dtype = rt.promoted(input, other)
+        input, other = rt.cast_alike(input, other)
+        return torch.maximum(input, other).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -52,8 +51,4 @@ def maximum(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, other) or other.shape != input.shape:
         raise rt.explained("maximum", "input[*p], other[*p]", input, other)
-    if torch.compiler.is_compiling():
-        input, other = rt.distinct(input, other)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _maximum_forward(input, other)
     return rt.apply(_Maximum, input, other)

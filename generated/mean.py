@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _mean_forward(input, dim, keepdim):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.mean(dim, keepdim=keepdim).to(dtype)
-
-
 class _Mean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_mean_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.mean(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -53,6 +52,4 @@ def mean(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("mean", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _mean_forward(input, dim, keepdim)
     return rt.apply(_Mean, input, dim, keepdim)

@@ -15,16 +15,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _min_forward(input, dim, keepdim):
-    min_of_input = input.min(dim, keepdim=keepdim)
-    values = min_of_input.values
-    indices = min_of_input.indices
-    return values, indices
-
-
 class _Min(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_min_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        min_of_input = input.min(dim, keepdim=keepdim)
+        values = min_of_input.values
+        indices = min_of_input.indices
+        return values, indices
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -68,6 +67,4 @@ def min(
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("min", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _min_forward(input, dim, keepdim)
     return rt.apply(_Min, input, dim, keepdim)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _mish_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.mish(input).to(dtype)
-
-
 class _Mish(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_mish_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.mish(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,6 +53,4 @@ def mish(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("mish", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _mish_forward(input)
     return rt.apply(_Mish, input)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _multi_dot_forward(A, B, C):
-    low = rt.autocast_product(A, B, C)
-    A, B, C = rt.cast(low, A, B, C)
-    return A @ B @ C
-
-
 class _MultiDot(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_multi_dot_forward)
+
+    @staticmethod
+    def forward(A, B, C):
+        low = rt.autocast_product(A, B, C)
+        A, B, C = rt.cast(low, A, B, C)
+        return A @ B @ C
 
     @staticmethod
     def setup_context(ctx, inputs, D):
@@ -70,8 +69,4 @@ def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor
         or C.shape[0] != B.shape[1]
     ):
         raise rt.explained("multi_dot", "A[i,j], B[j,k], C[k,l]", A, B, C)
-    if torch.compiler.is_compiling():
-        A, B, C = rt.distinct(A, B, C)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _multi_dot_forward(A, B, C)
     return rt.apply(_MultiDot, A, B, C)

@@ -40,35 +40,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _multi_head_attention_forward(
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
-):
-    low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
-    size_per_head = Wq.shape[0] // num_heads
-    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
-    query_Wq = torch.einsum(
-        "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
-    )
-    Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
-    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
-    key_Wk = torch.einsum(
-        "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
-    )
-    K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
-    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
-    value_Wv = torch.einsum(
-        "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
-    )
-    V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
-    attended = rt.attention(Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None)
-    context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
-    output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
-    kept = attended[1]
-    return output, kept, Q, K, V, context
-
-
 def _multi_head_attention_composed(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
@@ -100,7 +71,35 @@ def _multi_head_attention_composed(
 
 class _MultiHeadAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_multi_head_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads):
+        low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
+        size_per_head = Wq.shape[0] // num_heads
+        split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
+        query_Wq = torch.einsum(
+            "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
+        )
+        Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
+        split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
+        key_Wk = torch.einsum(
+            "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
+        )
+        K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
+        split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
+        value_Wv = torch.einsum(
+            "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
+        )
+        V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
+        attended = rt.attention(
+            Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None
+        )
+        context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
+        output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
+        kept = attended[1]
+        return output, kept, Q, K, V, context
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -359,9 +358,6 @@ def multi_head_attention(
             bo,
             num_heads,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-        query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     arguments = (
         query,
         key,
@@ -378,6 +374,4 @@ def multi_head_attention(
     )
     if rt.forward_mode():
         return _multi_head_attention_composed(*arguments)
-    if not torch.is_grad_enabled():
-        return _multi_head_attention_forward(*arguments)[0]
     return rt.apply(_MultiHeadAttention, *arguments)[0]

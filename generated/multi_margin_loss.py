@@ -41,26 +41,25 @@ def _multi_margin_loss_reduced(loss, reduction):
     return loss
 
 
-def _multi_margin_loss_forward(input, target, weight, p, margin, reduction):
-    reuse = rt.reuse(input, target, weight)
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
-    other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
-    excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
-    sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
-    weight_excess_to_p = (
-        sum_of_keep_where
-        if weight is None
-        else weight.index_select(0, target) * sum_of_keep_where
-    )
-    loss = weight_excess_to_p / input.shape[1]
-    return _multi_margin_loss_reduced(loss, reduction).to(dtype)
-
-
 class _MultiMarginLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_multi_margin_loss_forward)
+
+    @staticmethod
+    def forward(input, target, weight, p, margin, reduction):
+        reuse = rt.reuse(input, target, weight)
+        dtype = rt.autocast_float32(input, weight)
+        input, weight = rt.widened(input, weight)
+        excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
+        other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
+        excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
+        sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
+        weight_excess_to_p = (
+            sum_of_keep_where
+            if weight is None
+            else weight.index_select(0, target) * sum_of_keep_where
+        )
+        loss = weight_excess_to_p / input.shape[1]
+        return _multi_margin_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -196,10 +195,6 @@ def multi_margin_loss(
         raise rt.explained(
             "multi_margin_loss", signature, input, target, weight, reduction
         )
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _multi_margin_loss_forward(input, target, weight, p, margin, reduction)
     return rt.apply(_MultiMarginLoss, input, target, weight, p, margin, reduction)

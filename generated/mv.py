@@ -15,16 +15,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _mv_forward(input, vec):
-    dtype = rt.promoted(input, vec)
-    with rt.no_autocast(input):
-        input, vec = rt.widened(input, vec)
-        return (input @ vec).to(dtype)
-
-
 class _Mv(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_mv_forward)
+
+    @staticmethod
+    def forward(input, vec):
+        dtype = rt.promoted(input, vec)
+        with rt.no_autocast(input):
+            input, vec = rt.widened(input, vec)
+            return (input @ vec).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -55,8 +54,4 @@ def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, vec) or input.dim() != 2 or vec.shape != input.shape[1:]:
         raise rt.explained("mv", "input[i,k], vec[k]", input, vec)
-    if torch.compiler.is_compiling():
-        input, vec = rt.distinct(input, vec)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _mv_forward(input, vec)
     return rt.apply(_Mv, input, vec)

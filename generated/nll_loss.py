@@ -31,24 +31,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _nll_loss_mean_forward(input, target, weight, ignore_index):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
-    target_differs = target != ignore_index
-    weight_at_masked_target = (
-        None
-        if weight is None
-        else weight.index_select(0, torch.where(target_differs, target, 0))
-    )
-    sum_of_masked_weight = (
-        target_differs.sum(dtype=input.dtype)
-        if weight is None
-        else torch.where(target_differs, weight_at_masked_target, 0).sum()
-    )
-    return (total / sum_of_masked_weight).to(dtype)
-
-
 def _nll_loss_mean_composed(input, target, weight, ignore_index):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
@@ -75,7 +57,24 @@ def _nll_loss_mean_composed(input, target, weight, ignore_index):
 
 class _NllLossMean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_nll_loss_mean_forward)
+
+    @staticmethod
+    def forward(input, target, weight, ignore_index):
+        dtype = rt.autocast_float32(input, weight)
+        input, weight = rt.widened(input, weight)
+        total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
+        target_differs = target != ignore_index
+        weight_at_masked_target = (
+            None
+            if weight is None
+            else weight.index_select(0, torch.where(target_differs, target, 0))
+        )
+        sum_of_masked_weight = (
+            target_differs.sum(dtype=input.dtype)
+            if weight is None
+            else torch.where(target_differs, weight_at_masked_target, 0).sum()
+        )
+        return (total / sum_of_masked_weight).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, average):
@@ -160,12 +159,6 @@ class _NllLossMean(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_sum_forward(input, target, weight, ignore_index):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
-
-
 def _nll_loss_sum_composed(input, target, weight, ignore_index):
     dtype = rt.autocast_float32(input, weight)
     input, weight = rt.widened(input, weight)
@@ -183,7 +176,12 @@ def _nll_loss_sum_composed(input, target, weight, ignore_index):
 
 class _NllLossSum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_nll_loss_sum_forward)
+
+    @staticmethod
+    def forward(input, target, weight, ignore_index):
+        dtype = rt.autocast_float32(input, weight)
+        input, weight = rt.widened(input, weight)
+        return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, total):
@@ -247,12 +245,6 @@ class _NllLossSum(Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_none_forward(input, target, weight, ignore_index):
-    dtype = rt.promoted(input, weight)
-    input, weight = rt.widened_for_kernel(input, weight)
-    return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
-
-
 def _nll_loss_none_composed(input, target, weight, ignore_index):
     dtype = rt.promoted(input, weight)
     input, weight = rt.widened_for_kernel(input, weight)
@@ -269,7 +261,12 @@ def _nll_loss_none_composed(input, target, weight, ignore_index):
 
 class _NllLossNone(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_nll_loss_none_forward)
+
+    @staticmethod
+    def forward(input, target, weight, ignore_index):
+        dtype = rt.promoted(input, weight)
+        input, weight = rt.widened_for_kernel(input, weight)
+        return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -321,9 +318,9 @@ class _NllLossNone(Function):
 
 
 _OPTIONS = {
-    "mean": (_NllLossMean, _nll_loss_mean_forward, _nll_loss_mean_composed),
-    "sum": (_NllLossSum, _nll_loss_sum_forward, _nll_loss_sum_composed),
-    "none": (_NllLossNone, _nll_loss_none_forward, _nll_loss_none_composed),
+    "mean": (_NllLossMean, _nll_loss_mean_composed),
+    "sum": (_NllLossSum, _nll_loss_sum_composed),
+    "none": (_NllLossNone, _nll_loss_none_composed),
 }
 
 
@@ -357,11 +354,7 @@ def nll_loss(
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
         raise rt.explained("nll_loss", signature, input, target, weight, reduction)
-    function, forward, composed = _OPTIONS[reduction]
-    if torch.compiler.is_compiling():
-        input, target, weight = rt.distinct(input, target, weight)
+    function, composed = _OPTIONS[reduction]
     if rt.forward_mode():
         return composed(input, target, weight, ignore_index)
-    if not torch.is_grad_enabled():
-        return forward(input, target, weight, ignore_index)
     return rt.apply(function, input, target, weight, ignore_index)

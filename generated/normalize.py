@@ -15,17 +15,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _normalize_forward(input, dim, eps):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
-    output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
-    return output, norm
-
-
 class _Normalize(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_normalize_forward)
+
+    @staticmethod
+    def forward(input, dim, eps):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
+        output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
+        return output, norm
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -72,6 +71,4 @@ def normalize(input: torch.Tensor, dim: int = 1, eps: float = 1e-12) -> torch.Te
     eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("normalize", "input[*p,k,*q]; dim=axis(k)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _normalize_forward(input, dim, eps)[0]
     return rt.apply(_Normalize, input, dim, eps)[0]

@@ -16,17 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _one_hot_embedding_forward(input, weight):
-    return rt.no_view(
-        rt.index_select_inside(weight, 0, input.flatten()).reshape(
-            (*input.shape, weight.shape[1])
-        ),
-    )
-
-
 class _OneHotEmbedding(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_one_hot_embedding_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        return rt.no_view(
+            rt.index_select_inside(weight, 0, input.flatten()).reshape(
+                (*input.shape, weight.shape[1])
+            ),
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -62,8 +61,4 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
     ):
         signature = "input[*p]: int64, weight[v,d]"
         raise rt.explained("one_hot_embedding", signature, input, weight)
-    if torch.compiler.is_compiling():
-        input, weight = rt.distinct(input, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _one_hot_embedding_forward(input, weight)
     return rt.apply(_OneHotEmbedding, input, weight)

@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _outer_forward(input, vec2):
-    dtype = rt.promoted(input, vec2)
-    input, vec2 = rt.widened_for_kernel(input, vec2)
-    return (input.unsqueeze(1) * vec2).to(dtype)
-
-
 class _Outer(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_outer_forward)
+
+    @staticmethod
+    def forward(input, vec2):
+        dtype = rt.promoted(input, vec2)
+        input, vec2 = rt.widened_for_kernel(input, vec2)
+        return (input.unsqueeze(1) * vec2).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,8 +53,4 @@ def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
         raise rt.explained("outer", "input[i], vec2[j]", input, vec2)
-    if torch.compiler.is_compiling():
-        input, vec2 = rt.distinct(input, vec2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _outer_forward(input, vec2)
     return rt.apply(_Outer, input, vec2)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _pad_forward(input, left, right, value, dim):
-    return rt.window(input, dim, -left, input.shape[dim] + left + right, value)
-
-
 class _Pad(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_pad_forward)
+
+    @staticmethod
+    def forward(input, left, right, value, dim):
+        return rt.window(input, dim, -left, input.shape[dim] + left + right, value)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -55,6 +54,4 @@ def pad(
             f"pad: no value of index t keeps every access in bounds: axis {dim} of "
             f"input has size {input.shape[dim]}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _pad_forward(input, left, right, value, dim)
     return rt.apply(_Pad, input, left, right, value, dim)

@@ -18,22 +18,23 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _pairwise_distance_forward(x1, x2, eps, keepdim):
-    reuse = rt.reuse(x1, x2)
-    dtype = rt.promoted(x1, x2)
-    x1, x2 = rt.widened(x1, x2)
-    delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
-    squared = reuse.square(delta).sum(-1)  # squared[*p]
-    squared_nonzero = squared != 0
-    output = torch.where(
-        squared_nonzero, rt.guarded(squared, squared_nonzero, 1).sqrt(), 0
-    )
-    return rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
-
-
 class _PairwiseDistance(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_pairwise_distance_forward)
+
+    @staticmethod
+    def forward(x1, x2, eps, keepdim):
+        reuse = rt.reuse(x1, x2)
+        dtype = rt.promoted(x1, x2)
+        x1, x2 = rt.widened(x1, x2)
+        delta = reuse.add(x1 - x2, eps)  # delta[*p,k]
+        squared = reuse.square(delta).sum(-1)  # squared[*p]
+        squared_nonzero = squared != 0
+        output = torch.where(
+            squared_nonzero, rt.guarded(squared, squared_nonzero, 1).sqrt(), 0
+        )
+        return (
+            rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -79,8 +80,4 @@ def pairwise_distance(
     ):
         signature = "x1[*p,k], x2[*p,k]; keepdim=keep(k)"
         raise rt.explained("pairwise_distance", signature, x1, x2, keepdim)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _pairwise_distance_forward(x1, x2, eps, keepdim)
     return rt.apply(_PairwiseDistance, x1, x2, eps, keepdim)

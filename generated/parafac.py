@@ -16,17 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _parafac_forward(U, V, W):
-    low = rt.autocast_product(U, V, W)
-    wide = torch.promote_types(low, torch.float32)
-    W = rt.cast(low, W)[0]
-    U, V = rt.cast(wide, U, V)
-    return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
-
-
 class _Parafac(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_parafac_forward)
+
+    @staticmethod
+    def forward(U, V, W):
+        low = rt.autocast_product(U, V, W)
+        wide = torch.promote_types(low, torch.float32)
+        W = rt.cast(low, W)[0]
+        U, V = rt.cast(wide, U, V)
+        return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
 
     @staticmethod
     def setup_context(ctx, inputs, X):
@@ -74,8 +73,4 @@ def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
         or W.shape[1] != U.shape[1]
     ):
         raise rt.explained("parafac", "U[i,r], V[j,r], W[k,r]", U, V, W)
-    if torch.compiler.is_compiling():
-        U, V, W = rt.distinct(U, V, W)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _parafac_forward(U, V, W)
     return rt.apply(_Parafac, U, V, W)

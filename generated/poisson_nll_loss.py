@@ -31,17 +31,16 @@ def _poisson_nll_loss_reduced(loss, reduction):
     return loss
 
 
-def _poisson_nll_loss_forward(input, target, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    loss = reuse.addcmul(input.exp(), input, target, value=-1)
-    return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
-
-
 class _PoissonNllLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_poisson_nll_loss_forward)
+
+    @staticmethod
+    def forward(input, target, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = rt.autocast_float32(input, target)
+        input, target = rt.widened(input, target)
+        loss = reuse.addcmul(input.exp(), input, target, value=-1)
+        return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -85,8 +84,4 @@ def poisson_nll_loss(
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("poisson_nll_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _poisson_nll_loss_forward(input, target, reduction)
     return rt.apply(_PoissonNllLoss, input, target, reduction)

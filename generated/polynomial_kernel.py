@@ -28,20 +28,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _polynomial_kernel_forward(x1, x2, gamma, coef0, degree):
-    reuse = rt.reuse(x1, x2)
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    u = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
-    K = (u**degree).to(dtype)
-    return K, u
-
-
 class _PolynomialKernel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_polynomial_kernel_forward)
+
+    @staticmethod
+    def forward(x1, x2, gamma, coef0, degree):
+        reuse = rt.reuse(x1, x2)
+        low = rt.autocast_product(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(low, x1, x2)
+        u = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
+        K = (u**degree).to(dtype)
+        return K, u
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -140,10 +139,6 @@ def polynomial_kernel(
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("polynomial_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _PolynomialKernelDual.apply(x1, x2, gamma, coef0, degree)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _polynomial_kernel_forward(x1, x2, gamma, coef0, degree)[0]
     return rt.apply(_PolynomialKernel, x1, x2, gamma, coef0, degree)[0]

@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _pow_forward(input, exponent):
-    dtype = rt.autocast_float32(input, exponent)
-    input, exponent = rt.widened(input, exponent)
-    return torch.pow(input, exponent).to(dtype)
-
-
 class _Pow(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_pow_forward)
+
+    @staticmethod
+    def forward(input, exponent):
+        dtype = rt.autocast_float32(input, exponent)
+        input, exponent = rt.widened(input, exponent)
+        return torch.pow(input, exponent).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -61,8 +60,4 @@ def pow(input: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, exponent) or exponent.shape != input.shape:
         raise rt.explained("pow", "input[*p], exponent[*p]", input, exponent)
-    if torch.compiler.is_compiling():
-        input, exponent = rt.distinct(input, exponent)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _pow_forward(input, exponent)
     return rt.apply(_Pow, input, exponent)

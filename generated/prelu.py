@@ -15,18 +15,17 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _prelu_forward(input, weight):
-    reuse = rt.reuse(input, weight)
-    dtype = rt.promoted(input, weight)
-    input, weight = rt.widened_for_kernel(input, weight)
-    q_axes = tuple(range(2 - input.dim(), 0))
-    output = reuse.mul(rt.where(input > 0, 1, rt.unsqueeze(weight, q_axes)), input)
-    return output.to(dtype)
-
-
 class _Prelu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_prelu_forward)
+
+    @staticmethod
+    def forward(input, weight):
+        reuse = rt.reuse(input, weight)
+        dtype = rt.promoted(input, weight)
+        input, weight = rt.widened_for_kernel(input, weight)
+        q_axes = tuple(range(2 - input.dim(), 0))
+        output = reuse.mul(rt.where(input > 0, 1, rt.unsqueeze(weight, q_axes)), input)
+        return output.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -59,8 +58,4 @@ def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         or weight.shape != input.shape[1:2]
     ):
         raise rt.explained("prelu", "input[n,c,*q], weight[c]", input, weight)
-    if torch.compiler.is_compiling():
-        input, weight = rt.distinct(input, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _prelu_forward(input, weight)
     return rt.apply(_Prelu, input, weight)

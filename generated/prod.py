@@ -18,15 +18,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _prod_forward(input, dim, keepdim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return input.prod(dim, keepdim=keepdim).to(dtype)
-
-
 class _Prod(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_prod_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return input.prod(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -57,6 +56,4 @@ def prod(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("prod", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _prod_forward(input, dim, keepdim)
     return rt.apply(_Prod, input, dim, keepdim)

@@ -15,19 +15,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _quadratic_form_forward(x, A):
-    reuse = rt.reuse(x, A)
-    low = rt.autocast_product(x, A)
-    dtype = rt.autocast_float32(x, A)
-    wide = torch.promote_types(low, torch.float32)
-    A = rt.cast(low, A)[0]
-    x = rt.cast(wide, x)[0]
-    return reuse.mul((x.to(low) @ A).to(wide), x).sum(-1).to(dtype)
-
-
 class _QuadraticForm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_quadratic_form_forward)
+
+    @staticmethod
+    def forward(x, A):
+        reuse = rt.reuse(x, A)
+        low = rt.autocast_product(x, A)
+        dtype = rt.autocast_float32(x, A)
+        wide = torch.promote_types(low, torch.float32)
+        A = rt.cast(low, A)[0]
+        x = rt.cast(wide, x)[0]
+        return reuse.mul((x.to(low) @ A).to(wide), x).sum(-1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -62,8 +61,4 @@ def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
         raise rt.explained("quadratic_form", "x[*b,i], A[i,j=i]", x, A)
-    if torch.compiler.is_compiling():
-        x, A = rt.distinct(x, A)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _quadratic_form_forward(x, A)
     return rt.apply(_QuadraticForm, x, A)

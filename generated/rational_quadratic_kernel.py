@@ -21,35 +21,34 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rational_quadratic_kernel_forward(x1, x2, gamma, alpha):
-    reuse = rt.reuse(x1, x2)
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = reuse.mul(
-        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-    )
-    sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-    sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-    x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
-    D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)  # D[*b,i,j]
-    K = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
-    return K.to(dtype), centre, D
-
-
 class _RationalQuadraticKernel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rational_quadratic_kernel_forward)
+
+    @staticmethod
+    def forward(x1, x2, gamma, alpha):
+        reuse = rt.reuse(x1, x2)
+        low = rt.autocast_product(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(wide, x1, x2)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        twice_x1_centred = reuse.mul(
+            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
+        )
+        sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+        sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+        x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+        D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)  # D[*b,i,j]
+        K = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
+        return K.to(dtype), centre, D
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -198,10 +197,6 @@ def rational_quadratic_kernel(
     ):
         signature = "x1[*b,i,k], x2[*b,j,k]"
         raise rt.explained("rational_quadratic_kernel", signature, x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rational_quadratic_kernel_forward(x1, x2, gamma, alpha)[0]
     return rt.apply(_RationalQuadraticKernel, x1, x2, gamma, alpha)[0]

@@ -15,35 +15,36 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rbf_kernel_forward(x1, x2, gamma):
-    reuse = rt.reuse(x1, x2)
-    low = rt.autocast_product(x1, x2)
-    dtype = rt.autocast_float32(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(wide, x1, x2)
-    detached_x2 = x2.detach()
-    mean_of_detached_x2 = detached_x2.mean(-2)
-    centre = torch.where(
-        2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-        mean_of_detached_x2,
-        0,
-    )
-    x1_centred = x1 - centre.unsqueeze(-2)
-    x2_centred = x2 - centre.unsqueeze(-2)
-    twice_x1_centred = reuse.mul(
-        (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-    )
-    x1_centred_sum = reuse.square(x1_centred).sum(-1, keepdim=True) + reuse.square(
-        x2_centred
-    ).sum(-1).unsqueeze(-2)
-    clamped_difference = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
-    K = reuse.exp(reuse.mul(clamped_difference, -gamma)).to(dtype)
-    return K, centre
-
-
 class _RbfKernel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rbf_kernel_forward)
+
+    @staticmethod
+    def forward(x1, x2, gamma):
+        reuse = rt.reuse(x1, x2)
+        low = rt.autocast_product(x1, x2)
+        dtype = rt.autocast_float32(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(wide, x1, x2)
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        twice_x1_centred = reuse.mul(
+            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
+        )
+        x1_centred_sum = reuse.square(x1_centred).sum(-1, keepdim=True) + reuse.square(
+            x2_centred
+        ).sum(-1).unsqueeze(-2)
+        clamped_difference = reuse.clamp_min(
+            reuse.sub(x1_centred_sum, twice_x1_centred), 0
+        )
+        K = reuse.exp(reuse.mul(clamped_difference, -gamma)).to(dtype)
+        return K, centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -121,8 +122,4 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0) -> torch.
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("rbf_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rbf_kernel_forward(x1, x2, gamma)[0]
     return rt.apply(_RbfKernel, x1, x2, gamma)[0]

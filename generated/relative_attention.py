@@ -23,24 +23,23 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _relative_attention_forward(query, key, value, bias, buckets):
-    reuse = rt.reuse(query, key, value, bias, buckets)
-    low = rt.autocast_product(query, key, value, bias)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value, bias = rt.cast(low, query, key, value, bias)
-    bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
-        0, buckets.shape
-    )
-    S = reuse.add(query @ key.mT, bias_at_buckets.permute(2, 0, 1))  # S[*b,h,i,j]
-    wide_S = S.to(wide)
-    P = reuse.softmax(wide_S, -1)  # P[*b,h,i,j]
-    output = P.to(low) @ value
-    return output, P
-
-
 class _RelativeAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_relative_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, bias, buckets):
+        reuse = rt.reuse(query, key, value, bias, buckets)
+        low = rt.autocast_product(query, key, value, bias)
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value, bias = rt.cast(low, query, key, value, bias)
+        bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
+            0, buckets.shape
+        )
+        S = reuse.add(query @ key.mT, bias_at_buckets.permute(2, 0, 1))  # S[*b,h,i,j]
+        wide_S = S.to(wide)
+        P = reuse.softmax(wide_S, -1)  # P[*b,h,i,j]
+        output = P.to(low) @ value
+        return output, P
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -139,8 +138,4 @@ def relative_attention(
         raise rt.explained(
             "relative_attention", signature, query, key, value, bias, buckets
         )
-    if torch.compiler.is_compiling():
-        query, key, value, bias, buckets = rt.distinct(query, key, value, bias, buckets)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _relative_attention_forward(query, key, value, bias, buckets)[0]
     return rt.apply(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -16,27 +16,26 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _relative_shift_forward(input):
-    p_shape = input.shape[:-2]
-    input_shape = input.shape
-    input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
-    length = input.shape[2] + 1 - input.shape[1]
-    offsets = rt.positions(length, input) - rt.positions(
-        input.shape[1], input
-    ).unsqueeze(1)
-    offsets_difference = (offsets + input.shape[1] - 1).expand(
-        (input.shape[0], input.shape[1], length)
-    )
-    return rt.no_view(
-        rt.gather(input, 2, offsets_difference).reshape(
-            (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
-        ),
-    )
-
-
 class _RelativeShift(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_relative_shift_forward)
+
+    @staticmethod
+    def forward(input):
+        p_shape = input.shape[:-2]
+        input_shape = input.shape
+        input = input.reshape((math.prod(p_shape), input_shape[-2], input_shape[-1]))
+        length = input.shape[2] + 1 - input.shape[1]
+        offsets = rt.positions(length, input) - rt.positions(
+            input.shape[1], input
+        ).unsqueeze(1)
+        offsets_difference = (offsets + input.shape[1] - 1).expand(
+            (input.shape[0], input.shape[1], length)
+        )
+        return rt.no_view(
+            rt.gather(input, 2, offsets_difference).reshape(
+                (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
+            ),
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -79,6 +78,4 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
             f"of input has size {input.shape[-2]} and axis -1 of input has size "
             f"{input.shape[-1]}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _relative_shift_forward(input)
     return rt.apply(_RelativeShift, input)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _relu_forward(input):
-    return input.relu()
-
-
 class _Relu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_relu_forward)
+
+    @staticmethod
+    def forward(input):
+        return input.relu()
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -43,6 +42,4 @@ def relu(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("relu", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _relu_forward(input)
     return rt.apply(_Relu, input)

@@ -16,13 +16,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _relu6_forward(input):
-    return torch.ops.aten.hardtanh(input, 0, 6)
-
-
 class _Relu6(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_relu6_forward)
+
+    @staticmethod
+    def forward(input):
+        return torch.ops.aten.hardtanh(input, 0, 6)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -45,6 +44,4 @@ def relu6(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("relu6", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _relu6_forward(input)
     return rt.apply(_Relu6, input)

@@ -14,16 +14,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _relu_squared_forward(input):
-    reuse = rt.reuse(input)
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return reuse.square(input.relu()).to(dtype)
-
-
 class _ReluSquared(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_relu_squared_forward)
+
+    @staticmethod
+    def forward(input):
+        reuse = rt.reuse(input)
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return reuse.square(input.relu()).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -46,6 +45,4 @@ def relu_squared(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("relu_squared", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _relu_squared_forward(input)
     return rt.apply(_ReluSquared, input)

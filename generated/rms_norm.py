@@ -18,19 +18,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rms_norm_forward(input, weight, eps):
-    reuse = rt.reuse(input, weight)
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    s_axes = tuple(range(-weight.dim(), 0))
-    rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
-    output = reuse.mul(weight * rt.unsqueeze(rstd, s_axes), input).to(dtype)
-    return output, rstd
-
-
 class _RmsNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rms_norm_forward)
+
+    @staticmethod
+    def forward(input, weight, eps):
+        reuse = rt.reuse(input, weight)
+        dtype = rt.autocast_float32(input, weight)
+        input, weight = rt.widened(input, weight)
+        s_axes = tuple(range(-weight.dim(), 0))
+        rstd = (eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
+        output = reuse.mul(weight * rt.unsqueeze(rstd, s_axes), input).to(dtype)
+        return output, rstd
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -90,8 +89,4 @@ def rms_norm(
         or input.shape[input.dim() - weight.dim() :] != weight.shape
     ):
         raise rt.explained("rms_norm", "input[*p,*s], weight[*s]", input, weight)
-    if torch.compiler.is_compiling():
-        input, weight = rt.distinct(input, weight)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rms_norm_forward(input, weight, eps)[0]
     return rt.apply(_RmsNorm, input, weight, eps)[0]

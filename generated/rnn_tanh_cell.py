@@ -21,26 +21,26 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh):
-    reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
-    low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-    wide = torch.promote_types(low, torch.float32)
-    input, hx, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
-    input_sum = (
-        reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
-        if b_ih is None
-        else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
-    )
-    return (
-        reuse.tanh(input_sum.to(wide)).to(low)
-        if b_hh is None
-        else reuse.tanh(reuse.add(input_sum, b_hh).to(wide)).to(low)
-    )
-
-
 class _RnnTanhCell(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rnn_tanh_cell_forward)
+
+    @staticmethod
+    def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
+        reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
+        low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
+        input, hx, w_ih, w_hh, b_ih, b_hh = given
+        input_sum = (
+            reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
+            if b_ih is None
+            else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
+        )
+        return (
+            reuse.tanh(input_sum.to(wide)).to(low)
+            if b_hh is None
+            else reuse.tanh(reuse.add(input_sum, b_hh).to(wide)).to(low)
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, h):
@@ -122,9 +122,4 @@ def rnn_tanh_cell(
         raise rt.explained(
             "rnn_tanh_cell", signature, input, hx, w_ih, w_hh, b_ih, b_hh
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(input, hx, w_ih, w_hh, b_ih, b_hh)
-        input, hx, w_ih, w_hh, b_ih, b_hh = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rnn_tanh_cell_forward(input, hx, w_ih, w_hh, b_ih, b_hh)
     return rt.apply(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _roll_forward(input, shifts, dim):
-    return input.roll(
-        shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1), dim
-    )
-
-
 class _Roll(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_roll_forward)
+
+    @staticmethod
+    def forward(input, shifts, dim):
+        return input.roll(
+            shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1), dim
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -56,6 +55,4 @@ def roll(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
             f"roll: no value of index r keeps every access in bounds: axis {dim} of "
             f"input has size {input.shape[dim]}"
         )
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _roll_forward(input, shifts, dim)
     return rt.apply(_Roll, input, shifts, dim)

@@ -16,28 +16,27 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rotary_embedding_forward(x, base):
-    reuse = rt.reuse(x)
-    dtype = rt.autocast_float32(x)
-    x = rt.widened(x)[0]
-    pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
-    positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
-    angle = positions_of_x * torch.pow(
-        x.new_full((), base),
-        -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
-    )
-    twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
-    output = reuse.addcmul(
-        angle.cos().unsqueeze(1) * pair,
-        twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
-        pair.flip(-2),
-    ).flatten(-2, -1)
-    return rt.no_view(output.to(dtype))
-
-
 class _RotaryEmbedding(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rotary_embedding_forward)
+
+    @staticmethod
+    def forward(x, base):
+        reuse = rt.reuse(x)
+        dtype = rt.autocast_float32(x)
+        x = rt.widened(x)[0]
+        pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
+        positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
+        angle = positions_of_x * torch.pow(
+            x.new_full((), base),
+            -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
+        )
+        twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
+        output = reuse.addcmul(
+            angle.cos().unsqueeze(1) * pair,
+            twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
+            pair.flip(-2),
+        ).flatten(-2, -1)
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -71,6 +70,4 @@ def rotary_embedding(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
     base = base if type(base) is float else rt.number(base, "rotary_embedding: base")
     if not rt.floating(x) or x.dim() < 2 or x.shape[-1] % 2 != 0:
         raise rt.explained("rotary_embedding", "x[*b,t,(r d)]; d=(r d)/r; r=2", x)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rotary_embedding_forward(x, base)
     return rt.apply(_RotaryEmbedding, x, base)

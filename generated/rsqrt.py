@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _rsqrt_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened(input)[0]
-    return input.rsqrt().to(dtype)
-
-
 class _Rsqrt(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_rsqrt_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened(input)[0]
+        return input.rsqrt().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -44,6 +43,4 @@ def rsqrt(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("rsqrt", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _rsqrt_forward(input)
     return rt.apply(_Rsqrt, input)

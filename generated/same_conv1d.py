@@ -16,20 +16,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _same_conv1d_forward(input, weight, bias, padding):
-    low = rt.autocast_product(input, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    weight, bias = rt.cast(low, weight, bias)
-    input = rt.cast(wide, input)[0]
-    padded_input = torch.nn.functional.pad(
-        input, (padding, weight.shape[2] - padding - 1)
-    )
-    return torch.nn.functional.conv1d(padded_input.to(low), weight, bias)
-
-
 class _SameConv1d(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_same_conv1d_forward)
+
+    @staticmethod
+    def forward(input, weight, bias, padding):
+        low = rt.autocast_product(input, weight, bias)
+        wide = torch.promote_types(low, torch.float32)
+        weight, bias = rt.cast(low, weight, bias)
+        input = rt.cast(wide, input)[0]
+        padded_input = torch.nn.functional.pad(
+            input, (padding, weight.shape[2] - padding - 1)
+        )
+        return torch.nn.functional.conv1d(padded_input.to(low), weight, bias)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -98,8 +97,4 @@ def same_conv1d(
     ):
         signature = "input[n,c,t], weight[o,c,k], bias[o]=None"
         raise rt.explained("same_conv1d", signature, input, weight, bias)
-    if torch.compiler.is_compiling():
-        input, weight, bias = rt.distinct(input, weight, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _same_conv1d_forward(input, weight, bias, padding)
     return rt.apply(_SameConv1d, input, weight, bias, padding)

@@ -25,15 +25,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _scaled_dot_product_attention_forward(query, key, value, attn_mask):
-    low = rt.autocast_product(query, key, value, attn_mask)
-    wide = torch.promote_types(low, torch.float32)
-    query, key, value = rt.cast(low, query, key, value)
-    attn_mask = rt.cast(wide, attn_mask)[0]
-    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    return rt.attention(query, key, value, scale, attn_mask)
-
-
 def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     low = rt.autocast_product(query, key, value, attn_mask)
     wide = torch.promote_types(low, torch.float32)
@@ -47,7 +38,15 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
 
 class _ScaledDotProductAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_scaled_dot_product_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, attn_mask):
+        low = rt.autocast_product(query, key, value, attn_mask)
+        wide = torch.promote_types(low, torch.float32)
+        query, key, value = rt.cast(low, query, key, value)
+        attn_mask = rt.cast(wide, attn_mask)[0]
+        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        return rt.attention(query, key, value, scale, attn_mask)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -140,10 +139,6 @@ def scaled_dot_product_attention(
         raise rt.explained(
             "scaled_dot_product_attention", signature, query, key, value, attn_mask
         )
-    if torch.compiler.is_compiling():
-        query, key, value, attn_mask = rt.distinct(query, key, value, attn_mask)
     if rt.forward_mode():
         return _scaled_dot_product_attention_composed(query, key, value, attn_mask)
-    if not torch.is_grad_enabled():
-        return _scaled_dot_product_attention_forward(query, key, value, attn_mask)[0]
     return rt.apply(_ScaledDotProductAttention, query, key, value, attn_mask)[0]

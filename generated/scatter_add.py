@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _scatter_add_forward(input, index, src, dim):
-    dtype = rt.promoted(input, src)
-    input, src = rt.widened(input, src)
-    return rt.no_view(rt.scatter_add_inside(input, dim, index, src).to(dtype))
-
-
 class _ScatterAdd(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_scatter_add_forward)
+
+    @staticmethod
+    def forward(input, index, src, dim):
+        dtype = rt.promoted(input, src)
+        input, src = rt.widened(input, src)
+        return rt.no_view(rt.scatter_add_inside(input, dim, index, src).to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -68,8 +67,4 @@ def scatter_add(
     ):
         signature = "input[*p,v,*q], index[*p,k,*q]: int64, src[*p,k,*q]; dim=axis(v)"
         raise rt.explained("scatter_add", signature, input, index, src, dim)
-    if torch.compiler.is_compiling():
-        input, index, src = rt.distinct(input, index, src)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _scatter_add_forward(input, index, src, dim)
     return rt.apply(_ScatterAdd, input, index, src, dim)

@@ -16,27 +16,26 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _segment_max_forward(data, segment_ids, num_segments):
-    reuse = rt.reuse(data, segment_ids)
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_axes = tuple(range(1 - data.dim(), 0))
-    segment_ids_or_num_segments = torch.where(
-        (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
-    )
-    spread_segment_ids = rt.unsqueeze(segment_ids_or_num_segments, q_axes).expand(
-        data.shape
-    )
-    filled = data.new_full((num_segments + 1, *data.shape[1:]), -math.inf)
-    output = reuse.scatter_reduce(filled, 0, spread_segment_ids, data, "amax").narrow(
-        0, 0, num_segments
-    )
-    return rt.no_view(output.to(dtype))
-
-
 class _SegmentMax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_segment_max_forward)
+
+    @staticmethod
+    def forward(data, segment_ids, num_segments):
+        reuse = rt.reuse(data, segment_ids)
+        dtype = data.dtype
+        data = rt.widened(data)[0]
+        q_axes = tuple(range(1 - data.dim(), 0))
+        segment_ids_or_num_segments = torch.where(
+            (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments
+        )
+        spread_segment_ids = rt.unsqueeze(segment_ids_or_num_segments, q_axes).expand(
+            data.shape
+        )
+        filled = data.new_full((num_segments + 1, *data.shape[1:]), -math.inf)
+        output = reuse.scatter_reduce(
+            filled, 0, spread_segment_ids, data, "amax"
+        ).narrow(0, 0, num_segments)
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -90,8 +89,4 @@ def segment_max(
     ):
         signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
         raise rt.explained("segment_max", signature, data, segment_ids, num_segments)
-    if torch.compiler.is_compiling():
-        data, segment_ids = rt.distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _segment_max_forward(data, segment_ids, num_segments)
     return rt.apply(_SegmentMax, data, segment_ids, num_segments)

@@ -14,28 +14,32 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _segment_mean_forward(data, segment_ids, num_segments):
-    reuse = rt.reuse(data, segment_ids)
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    q_axes = tuple(range(1 - data.dim(), 0))
-    filled_like_segment_ids = segment_ids.new_full(
-        segment_ids.shape, 1, dtype=torch.int64
-    )
-    segment_ids_by_segment_ids = rt.index_add_inside(
-        segment_ids.new_zeros((num_segments,)), 0, segment_ids, filled_like_segment_ids
-    )
-    spread_segment_ids = rt.unsqueeze(segment_ids_by_segment_ids.to(data.dtype), q_axes)
-    zeros = data.new_zeros((num_segments, *data.shape[1:]))
-    output = reuse.div(
-        rt.index_add_inside(zeros, 0, segment_ids, data), spread_segment_ids
-    )
-    return rt.no_view(output.to(dtype))
-
-
 class _SegmentMean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_segment_mean_forward)
+
+    @staticmethod
+    def forward(data, segment_ids, num_segments):
+        reuse = rt.reuse(data, segment_ids)
+        dtype = data.dtype
+        data = rt.widened(data)[0]
+        q_axes = tuple(range(1 - data.dim(), 0))
+        filled_like_segment_ids = segment_ids.new_full(
+            segment_ids.shape, 1, dtype=torch.int64
+        )
+        segment_ids_by_segment_ids = rt.index_add_inside(
+            segment_ids.new_zeros((num_segments,)),
+            0,
+            segment_ids,
+            filled_like_segment_ids,
+        )
+        spread_segment_ids = rt.unsqueeze(
+            segment_ids_by_segment_ids.to(data.dtype), q_axes
+        )
+        zeros = data.new_zeros((num_segments, *data.shape[1:]))
+        output = reuse.div(
+            rt.index_add_inside(zeros, 0, segment_ids, data), spread_segment_ids
+        )
+        return rt.no_view(output.to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -90,8 +94,4 @@ def segment_mean(
     ):
         signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
         raise rt.explained("segment_mean", signature, data, segment_ids, num_segments)
-    if torch.compiler.is_compiling():
-        data, segment_ids = rt.distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _segment_mean_forward(data, segment_ids, num_segments)
     return rt.apply(_SegmentMean, data, segment_ids, num_segments)

@@ -22,29 +22,30 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _segment_softmax_forward(data, segment_ids, num_segments):
-    reuse = rt.reuse(data, segment_ids)
-    dtype = rt.autocast_float32(data)
-    data = rt.widened(data)[0]
-    q_axes = tuple(range(1 - data.dim(), 0))
-    filled = data.new_full((num_segments, *data.shape[1:]), -math.inf)
-    spread_segment_ids = rt.unsqueeze(segment_ids, q_axes).expand(data.shape)
-    extreme_data_by_segment_ids = reuse.scatter_reduce(
-        filled, 0, spread_segment_ids, data, "amax"
-    )
-    masked_data = torch.where(
-        extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
-    )
-    exp_data_difference = reuse.exp(data - masked_data.index_select(0, segment_ids))
-    zeros = data.new_zeros((num_segments, *data.shape[1:]))
-    data_by_segment_ids = reuse.index_add(zeros, 0, segment_ids, exp_data_difference)
-    lse = reuse.add(masked_data, reuse.log(data_by_segment_ids))
-    return reuse.exp(data - lse.index_select(0, segment_ids)).to(dtype)
-
-
 class _SegmentSoftmax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_segment_softmax_forward)
+
+    @staticmethod
+    def forward(data, segment_ids, num_segments):
+        reuse = rt.reuse(data, segment_ids)
+        dtype = rt.autocast_float32(data)
+        data = rt.widened(data)[0]
+        q_axes = tuple(range(1 - data.dim(), 0))
+        filled = data.new_full((num_segments, *data.shape[1:]), -math.inf)
+        spread_segment_ids = rt.unsqueeze(segment_ids, q_axes).expand(data.shape)
+        extreme_data_by_segment_ids = reuse.scatter_reduce(
+            filled, 0, spread_segment_ids, data, "amax"
+        )
+        masked_data = torch.where(
+            extreme_data_by_segment_ids.isfinite(), extreme_data_by_segment_ids, 0
+        )
+        exp_data_difference = reuse.exp(data - masked_data.index_select(0, segment_ids))
+        zeros = data.new_zeros((num_segments, *data.shape[1:]))
+        data_by_segment_ids = reuse.index_add(
+            zeros, 0, segment_ids, exp_data_difference
+        )
+        lse = reuse.add(masked_data, reuse.log(data_by_segment_ids))
+        return reuse.exp(data - lse.index_select(0, segment_ids)).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -88,8 +89,4 @@ def segment_softmax(
         raise rt.explained(
             "segment_softmax", signature, data, segment_ids, num_segments
         )
-    if torch.compiler.is_compiling():
-        data, segment_ids = rt.distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _segment_softmax_forward(data, segment_ids, num_segments)
     return rt.apply(_SegmentSoftmax, data, segment_ids, num_segments)

@@ -14,19 +14,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _segment_sum_forward(data, segment_ids, num_segments):
-    dtype = data.dtype
-    data = rt.widened(data)[0]
-    return rt.no_view(
-        rt.index_add_inside(
-            data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
-        ).to(dtype),
-    )
-
-
 class _SegmentSum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_segment_sum_forward)
+
+    @staticmethod
+    def forward(data, segment_ids, num_segments):
+        dtype = data.dtype
+        data = rt.widened(data)[0]
+        return rt.no_view(
+            rt.index_add_inside(
+                data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data
+            ).to(dtype),
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -62,8 +61,4 @@ def segment_sum(
     ):
         signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
         raise rt.explained("segment_sum", signature, data, segment_ids, num_segments)
-    if torch.compiler.is_compiling():
-        data, segment_ids = rt.distinct(data, segment_ids)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _segment_sum_forward(data, segment_ids, num_segments)
     return rt.apply(_SegmentSum, data, segment_ids, num_segments)

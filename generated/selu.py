@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _selu_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.selu(input).to(dtype)
-
-
 class _Selu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_selu_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.selu(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -55,6 +54,4 @@ def selu(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("selu", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _selu_forward(input)
     return rt.apply(_Selu, input)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _shift_forward(input, shifts, dim):
-    return rt.window(input, dim, -shifts, input.shape[dim])
-
-
 class _Shift(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_shift_forward)
+
+    @staticmethod
+    def forward(input, shifts, dim):
+        return rt.window(input, dim, -shifts, input.shape[dim])
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -44,6 +43,4 @@ def shift(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _shift_forward(input, shifts, dim)
     return rt.apply(_Shift, input, shifts, dim)

@@ -24,30 +24,29 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _siglip_loss_forward(image, text, log_scale, bias):
-    reuse = rt.reuse(image, text, log_scale, bias)
-    low = rt.autocast_product(image, text, log_scale, bias)
-    dtype = rt.autocast_float32(image, text, log_scale, bias)
-    wide = torch.promote_types(low, torch.float32)
-    image, text, log_scale, bias = rt.cast(wide, image, text, log_scale, bias)
-    images = image.square().sum(1, keepdim=True).rsqrt() * image  # images[n,d]
-    texts = text.square().sum(1, keepdim=True).rsqrt() * text  # texts[n,d]
-    images_texts = (images.to(low) @ texts.mT.to(low)).to(wide)
-    logits = reuse.add(reuse.mul(images_texts, log_scale.exp()), bias)  # logits[n,m]
-    label = reuse.add(
-        image.new_full((image.shape[0], image.shape[0]), -1),
-        image.new_full((image.shape[0],), 2).diag_embed(),
-    ).to(torch.int64)
-    neg_label_logits = reuse.neg(reuse.mul(label.to(image.dtype), logits))
-    loss = (torch.nn.functional.softplus(neg_label_logits).sum() / image.shape[0]).to(
-        dtype
-    )
-    return loss, logits
-
-
 class _SiglipLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_siglip_loss_forward)
+
+    @staticmethod
+    def forward(image, text, log_scale, bias):
+        reuse = rt.reuse(image, text, log_scale, bias)
+        low = rt.autocast_product(image, text, log_scale, bias)
+        dtype = rt.autocast_float32(image, text, log_scale, bias)
+        wide = torch.promote_types(low, torch.float32)
+        image, text, log_scale, bias = rt.cast(wide, image, text, log_scale, bias)
+        images = image.square().sum(1, keepdim=True).rsqrt() * image  # images[n,d]
+        texts = text.square().sum(1, keepdim=True).rsqrt() * text  # texts[n,d]
+        images_texts = (images.to(low) @ texts.mT.to(low)).to(wide)
+        logits = reuse.add(reuse.mul(images_texts, log_scale.exp()), bias)
+        label = reuse.add(
+            image.new_full((image.shape[0], image.shape[0]), -1),
+            image.new_full((image.shape[0],), 2).diag_embed(),
+        ).to(torch.int64)
+        neg_label_logits = reuse.neg(reuse.mul(label.to(image.dtype), logits))
+        loss = (
+            torch.nn.functional.softplus(neg_label_logits).sum() / image.shape[0]
+        ).to(dtype)
+        return loss, logits
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -166,8 +165,4 @@ def siglip_loss(
     ):
         signature = "image[n,d], text[n,d], log_scale, bias"
         raise rt.explained("siglip_loss", signature, image, text, log_scale, bias)
-    if torch.compiler.is_compiling():
-        image, text, log_scale, bias = rt.distinct(image, text, log_scale, bias)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _siglip_loss_forward(image, text, log_scale, bias)[0]
     return rt.apply(_SiglipLoss, image, text, log_scale, bias)[0]

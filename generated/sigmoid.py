@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sigmoid_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.sigmoid().to(dtype)
-
-
 class _Sigmoid(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.sigmoid().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -48,6 +47,4 @@ def sigmoid(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("sigmoid", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sigmoid_forward(input)
     return rt.apply(_Sigmoid, input)

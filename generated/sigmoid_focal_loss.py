@@ -43,29 +43,28 @@ def _sigmoid_focal_loss_reduced(loss, reduction):
     return loss
 
 
-def _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = rt.autocast_float32(input, target)
-    input, target = rt.widened(input, target)
-    one_minus_target = 1 - target
-    balance = reuse.add(alpha * target, (1 - alpha) * one_minus_target)  # balance[*p]
-    input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-    entropy = reuse.neg(
-        reuse.addcmul(
-            input_target, one_minus_target, torch.nn.functional.logsigmoid(-input)
-        ),
-    )
-    probability = input.sigmoid()  # probability[*p]
-    wrong = reuse.addcmul(
-        reuse.mul(1 - probability, target), probability, one_minus_target
-    )
-    loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
-    return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
-
-
 class _SigmoidFocalLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_focal_loss_forward)
+
+    @staticmethod
+    def forward(input, target, alpha, gamma, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = rt.autocast_float32(input, target)
+        input, target = rt.widened(input, target)
+        one_minus_target = 1 - target
+        balance = reuse.add(alpha * target, (1 - alpha) * one_minus_target)
+        input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
+        entropy = reuse.neg(
+            reuse.addcmul(
+                input_target, one_minus_target, torch.nn.functional.logsigmoid(-input)
+            ),
+        )
+        probability = input.sigmoid()  # probability[*p]
+        wrong = reuse.addcmul(
+            reuse.mul(1 - probability, target), probability, one_minus_target
+        )
+        loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
+        return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -206,10 +205,6 @@ def sigmoid_focal_loss(
     ):
         signature = "input[*p], target[*p]; reduction in none|mean|sum"
         raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _SigmoidFocalLossDual.apply(input, target, alpha, gamma, reduction)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sigmoid_focal_loss_forward(input, target, alpha, gamma, reduction)
     return rt.apply(_SigmoidFocalLoss, input, target, alpha, gamma, reduction)

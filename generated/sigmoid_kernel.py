@@ -17,17 +17,18 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sigmoid_kernel_forward(x1, x2, gamma, coef0):
-    reuse = rt.reuse(x1, x2)
-    low = rt.autocast_product(x1, x2)
-    wide = torch.promote_types(low, torch.float32)
-    x1, x2 = rt.cast(low, x1, x2)
-    return reuse.tanh(reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)).to(low)
-
-
 class _SigmoidKernel(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sigmoid_kernel_forward)
+
+    @staticmethod
+    def forward(x1, x2, gamma, coef0):
+        reuse = rt.reuse(x1, x2)
+        low = rt.autocast_product(x1, x2)
+        wide = torch.promote_types(low, torch.float32)
+        x1, x2 = rt.cast(low, x1, x2)
+        return reuse.tanh(reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)).to(
+            low
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, K):
@@ -81,8 +82,4 @@ def sigmoid_kernel(
         or x2.shape[-1] != x1.shape[-1]
     ):
         raise rt.explained("sigmoid_kernel", "x1[*b,i,k], x2[*b,j,k]", x1, x2)
-    if torch.compiler.is_compiling():
-        x1, x2 = rt.distinct(x1, x2)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sigmoid_kernel_forward(x1, x2, gamma, coef0)
     return rt.apply(_SigmoidKernel, x1, x2, gamma, coef0)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sign_forward(input):
-    return input.sign()
-
-
 class _Sign(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sign_forward)
+
+    @staticmethod
+    def forward(input):
+        return input.sign()
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -40,6 +39,4 @@ def sign(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("sign", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sign_forward(input)
     return rt.apply(_Sign, input)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _silu_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.silu(input).to(dtype)
-
-
 class _Silu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_silu_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.silu(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -51,6 +50,4 @@ def silu(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("silu", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _silu_forward(input)
     return rt.apply(_Silu, input)

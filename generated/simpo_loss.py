@@ -33,25 +33,22 @@ def _simpo_loss_reduced(loss, reduction):
     return loss
 
 
-def _simpo_loss_forward(
-    chosen, rejected, chosen_mask, rejected_mask, beta, gamma, reduction
-):
-    dtype = rt.autocast_float32(chosen, rejected)
-    chosen, rejected = rt.widened(chosen, rejected)
-    better = rt.where(chosen_mask, chosen, 0).sum(1) / chosen_mask.sum(1).to(
-        chosen.dtype
-    )
-    sum_of_masked_rejected = rt.where(rejected_mask, rejected, 0).sum(1)
-    worse = sum_of_masked_rejected / rejected_mask.sum(1).to(chosen.dtype)  # worse[n]
-    u2 = better - worse
-    loss = -torch.nn.functional.logsigmoid(beta * u2 - gamma)
-    loss = _simpo_loss_reduced(loss, reduction).to(dtype)
-    return loss, u2
-
-
 class _SimpoLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_simpo_loss_forward)
+
+    @staticmethod
+    def forward(chosen, rejected, chosen_mask, rejected_mask, beta, gamma, reduction):
+        dtype = rt.autocast_float32(chosen, rejected)
+        chosen, rejected = rt.widened(chosen, rejected)
+        better = rt.where(chosen_mask, chosen, 0).sum(1) / chosen_mask.sum(1).to(
+            chosen.dtype
+        )
+        sum_of_masked_rejected = rt.where(rejected_mask, rejected, 0).sum(1)
+        worse = sum_of_masked_rejected / rejected_mask.sum(1).to(chosen.dtype)
+        u2 = better - worse
+        loss = -torch.nn.functional.logsigmoid(beta * u2 - gamma)
+        loss = _simpo_loss_reduced(loss, reduction).to(dtype)
+        return loss, u2
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -170,14 +167,6 @@ def simpo_loss(
             rejected_mask,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        given = rt.distinct(chosen, rejected, chosen_mask, rejected_mask)
-        chosen, rejected, chosen_mask, rejected_mask = given
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _simpo_loss_forward(
-            chosen, rejected, chosen_mask, rejected_mask, beta, gamma, reduction
-        )
-        return result[0]
     result = rt.apply(
         _SimpoLoss, chosen, rejected, chosen_mask, rejected_mask, beta, gamma, reduction
     )

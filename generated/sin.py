@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sin_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.sin().to(dtype)
-
-
 class _Sin(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sin_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.sin().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def sin(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("sin", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sin_forward(input)
     return rt.apply(_Sin, input)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sinh_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.sinh().to(dtype)
-
-
 class _Sinh(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sinh_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.sinh().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def sinh(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("sinh", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sinh_forward(input)
     return rt.apply(_Sinh, input)

@@ -24,18 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sliding_window_attention_forward(query, key, value, window):
-    low = rt.autocast_product(query, key, value)
-    query, key, value = rt.cast(low, query, key, value)
-    positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
-    positions_of_key = rt.positions(key.shape[-2], query)
-    scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-    key_and_query = (positions_of_key <= positions_of_query) & (
-        positions_of_query - positions_of_key < window
-    )
-    return rt.attention(query, key, value, scale, key_and_query)
-
-
 def _sliding_window_attention_composed(query, key, value, window):
     low = rt.autocast_product(query, key, value)
     wide = torch.promote_types(low, torch.float32)
@@ -53,7 +41,18 @@ def _sliding_window_attention_composed(query, key, value, window):
 
 class _SlidingWindowAttention(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sliding_window_attention_forward)
+
+    @staticmethod
+    def forward(query, key, value, window):
+        low = rt.autocast_product(query, key, value)
+        query, key, value = rt.cast(low, query, key, value)
+        positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
+        positions_of_key = rt.positions(key.shape[-2], query)
+        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+        key_and_query = (positions_of_key <= positions_of_query) & (
+            positions_of_query - positions_of_key < window
+        )
+        return rt.attention(query, key, value, scale, key_and_query)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -132,10 +131,6 @@ def sliding_window_attention(
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
         raise rt.explained("sliding_window_attention", signature, query, key, value)
-    if torch.compiler.is_compiling():
-        query, key, value = rt.distinct(query, key, value)
     if rt.forward_mode():
         return _sliding_window_attention_composed(query, key, value, window)
-    if not torch.is_grad_enabled():
-        return _sliding_window_attention_forward(query, key, value, window)[0]
     return rt.apply(_SlidingWindowAttention, query, key, value, window)[0]

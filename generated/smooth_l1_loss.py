@@ -34,35 +34,34 @@ def _smooth_l1_loss_reduced(loss, reduction):
     return loss
 
 
-def _smooth_l1_loss_forward(input, target, reduction, beta):
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    beta_positive = 0 < beta
-    input_minus_target = input - target if not beta_positive else None
-    abs_input = input_minus_target.abs() if not beta_positive else None
-    half_input_squared = (
-        0.5 * input_minus_target.square() if not beta_positive else None
-    )
-    input_or_abs_input = (
-        rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-        if not beta_positive
-        else None
-    )
-    loss = (
-        torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
-        if beta_positive
-        else input_or_abs_input
-    )
-    return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
-
-
 class _SmoothL1Loss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_smooth_l1_loss_forward)
+
+    @staticmethod
+    def forward(input, target, reduction, beta):
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        beta_positive = 0 < beta
+        input_minus_target = input - target if not beta_positive else None
+        abs_input = input_minus_target.abs() if not beta_positive else None
+        half_input_squared = (
+            0.5 * input_minus_target.square() if not beta_positive else None
+        )
+        input_or_abs_input = (
+            rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
+            if not beta_positive
+            else None
+        )
+        loss = (
+            torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+            if beta_positive
+            else input_or_abs_input
+        )
+        return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -119,8 +118,4 @@ def smooth_l1_loss(
     ):
         signature = "input[*p], target[*p]; beta>=0; reduction in mean|sum|none"
         raise rt.explained("smooth_l1_loss", signature, input, target, beta, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _smooth_l1_loss_forward(input, target, reduction, beta)
     return rt.apply(_SmoothL1Loss, input, target, reduction, beta)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softmax_forward(input, dim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return torch.softmax(input, dim).to(dtype)
-
-
 class _Softmax(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softmax_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return torch.softmax(input, dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, S):
@@ -51,6 +50,4 @@ def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softmax_forward(input, dim)
     return rt.apply(_Softmax, input, dim)

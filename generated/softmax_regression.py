@@ -20,20 +20,19 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softmax_regression_forward(features, weight, bias, targets):
-    low = rt.autocast_product(features, weight, bias)
-    dtype = rt.autocast_float32(features, weight, bias)
-    wide = torch.promote_types(low, torch.float32)
-    features, weight, bias = rt.cast(low, features, weight, bias)
-    logits = torch.addmm(bias, features, weight.mT)
-    F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
-    cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
-    return cost, logits
-
-
 class _SoftmaxRegression(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softmax_regression_forward)
+
+    @staticmethod
+    def forward(features, weight, bias, targets):
+        low = rt.autocast_product(features, weight, bias)
+        dtype = rt.autocast_float32(features, weight, bias)
+        wide = torch.promote_types(low, torch.float32)
+        features, weight, bias = rt.cast(low, features, weight, bias)
+        logits = torch.addmm(bias, features, weight.mT)
+        F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
+        cost = (-F.gather(1, targets.unsqueeze(1)).squeeze(1).mean()).to(dtype)
+        return cost, logits
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -101,8 +100,4 @@ def softmax_regression(
         raise rt.explained(
             "softmax_regression", signature, features, weight, bias, targets
         )
-    if torch.compiler.is_compiling():
-        features, weight, bias, targets = rt.distinct(features, weight, bias, targets)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softmax_regression_forward(features, weight, bias, targets)
     return rt.apply(_SoftmaxRegression, features, weight, bias, targets)

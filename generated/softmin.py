@@ -16,17 +16,16 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softmin_forward(input, dim):
-    reuse = rt.reuse(input)
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    minus_input = -input
-    return reuse.softmax(minus_input, dim).to(dtype)
-
-
 class _Softmin(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softmin_forward)
+
+    @staticmethod
+    def forward(input, dim):
+        reuse = rt.reuse(input)
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        minus_input = -input
+        return reuse.softmax(minus_input, dim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, S):
@@ -53,6 +52,4 @@ def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:
     dim = dim if type(dim) is int else rt.integer(dim, "softmin: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmin", "input[*p,k,*q]; dim=axis(k)", input, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softmin_forward(input, dim)
     return rt.apply(_Softmin, input, dim)

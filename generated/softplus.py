@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softplus_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return torch.nn.functional.softplus(input).to(dtype)
-
-
 class _Softplus(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softplus_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return torch.nn.functional.softplus(input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def softplus(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("softplus", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softplus_forward(input)
     return rt.apply(_Softplus, input)

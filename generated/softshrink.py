@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softshrink_forward(input, lambd):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return torch.nn.functional.softshrink(input, lambd).to(dtype)
-
-
 class _Softshrink(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softshrink_forward)
+
+    @staticmethod
+    def forward(input, lambd):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return torch.nn.functional.softshrink(input, lambd).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -50,6 +49,4 @@ def softshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
     if not rt.floating(input) or not lambd >= 0:
         raise rt.explained("softshrink", "input[*p]; lambd>=0", input, lambd)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softshrink_forward(input, lambd)
     return rt.apply(_Softshrink, input, lambd)

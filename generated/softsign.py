@@ -14,16 +14,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _softsign_forward(input):
-    reuse = rt.reuse(input)
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return (input / reuse.add(input.abs(), 1)).to(dtype)
-
-
 class _Softsign(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_softsign_forward)
+
+    @staticmethod
+    def forward(input):
+        reuse = rt.reuse(input)
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return (input / reuse.add(input.abs(), 1)).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -47,6 +46,4 @@ def softsign(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("softsign", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _softsign_forward(input)
     return rt.apply(_Softsign, input)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sqrt_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.sqrt().to(dtype)
-
-
 class _Sqrt(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sqrt_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.sqrt().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -44,6 +43,4 @@ def sqrt(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("sqrt", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sqrt_forward(input)
     return rt.apply(_Sqrt, input)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _square_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.square().to(dtype)
-
-
 class _Square(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_square_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.square().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -45,6 +44,4 @@ def square(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("square", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _square_forward(input)
     return rt.apply(_Square, input)

@@ -30,67 +30,66 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _ssim_loss_forward(first, second, window, data_range):
-    reuse = rt.reuse(first, second, window)
-    low = rt.autocast_product(first, second, window)
-    dtype = rt.autocast_float32(first, second, window)
-    wide = torch.promote_types(low, torch.float32)
-    window = rt.cast(low, window)[0]
-    first, second = rt.cast(wide, first, second)
-    low_first = first.flatten(0, 1).unsqueeze(1).to(low)
-    spread_window = window.unsqueeze(0).unsqueeze(1)
-    m = rt.no_view(
-        rt.conv_single_channel(low_first, spread_window)
-        .squeeze(1)
-        .unflatten(0, (first.shape[0], first.shape[1])),
-    )
-    low_second = second.flatten(0, 1).unsqueeze(1).to(low)
-    k = rt.no_view(
-        rt.conv_single_channel(low_second, spread_window)
-        .squeeze(1)
-        .unflatten(0, (first.shape[0], first.shape[1])),
-    )
-    data_range_squared = data_range**2
-    c1 = first.new_full((), 0.0001 * data_range_squared)
-    wide_m = m.to(wide)
-    wide_m_squared = wide_m.square()
-    wide_k = k.to(wide)
-    wide_k_squared = wide_k.square()
-    light = reuse.div(
-        reuse.add(reuse.mul(2 * wide_m, wide_k), c1),
-        reuse.add(wide_m_squared + wide_k_squared, c1),
-    )
-    conv_single_channel = rt.conv_single_channel(
-        (first * second).flatten(0, 1).unsqueeze(1).to(low), spread_window
-    )
-    split_first = conv_single_channel.squeeze(1).unflatten(
-        0, (first.shape[0], first.shape[1])
-    )
-    both = reuse.addcmul(split_first.to(wide), wide_m, wide_k, value=-1)
-    c2 = first.new_full((), 0.0009 * data_range_squared)
-    u3 = reuse.add(reuse.mul(both, 2), c2)
-    conv_single_channel_with_first = rt.conv_single_channel(
-        first.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
-    )
-    split_first2 = conv_single_channel_with_first.squeeze(1).unflatten(
-        0, (first.shape[0], first.shape[1])
-    )
-    s = reuse.sub(split_first2.to(wide), wide_m_squared)  # s[n,c,i,j]
-    conv_single_channel_with_low = rt.conv_single_channel(
-        second.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
-    )
-    split_second = conv_single_channel_with_low.squeeze(1).unflatten(
-        0, (first.shape[0], first.shape[1])
-    )
-    t = reuse.sub(split_second.to(wide), wide_k_squared)  # t[n,c,i,j]
-    form = u3 / reuse.add(s + t, c2)  # form[n,c,i,j]
-    loss = (1 - reuse.mul(light, form).mean()).to(dtype)
-    return loss, m, k, u3, s, t
-
-
 class _SsimLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_ssim_loss_forward)
+
+    @staticmethod
+    def forward(first, second, window, data_range):
+        reuse = rt.reuse(first, second, window)
+        low = rt.autocast_product(first, second, window)
+        dtype = rt.autocast_float32(first, second, window)
+        wide = torch.promote_types(low, torch.float32)
+        window = rt.cast(low, window)[0]
+        first, second = rt.cast(wide, first, second)
+        low_first = first.flatten(0, 1).unsqueeze(1).to(low)
+        spread_window = window.unsqueeze(0).unsqueeze(1)
+        m = rt.no_view(
+            rt.conv_single_channel(low_first, spread_window)
+            .squeeze(1)
+            .unflatten(0, (first.shape[0], first.shape[1])),
+        )
+        low_second = second.flatten(0, 1).unsqueeze(1).to(low)
+        k = rt.no_view(
+            rt.conv_single_channel(low_second, spread_window)
+            .squeeze(1)
+            .unflatten(0, (first.shape[0], first.shape[1])),
+        )
+        data_range_squared = data_range**2
+        c1 = first.new_full((), 0.0001 * data_range_squared)
+        wide_m = m.to(wide)
+        wide_m_squared = wide_m.square()
+        wide_k = k.to(wide)
+        wide_k_squared = wide_k.square()
+        light = reuse.div(
+            reuse.add(reuse.mul(2 * wide_m, wide_k), c1),
+            reuse.add(wide_m_squared + wide_k_squared, c1),
+        )
+        conv_single_channel = rt.conv_single_channel(
+            (first * second).flatten(0, 1).unsqueeze(1).to(low), spread_window
+        )
+        split_first = conv_single_channel.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
+        )
+        both = reuse.addcmul(split_first.to(wide), wide_m, wide_k, value=-1)
+        c2 = first.new_full((), 0.0009 * data_range_squared)
+        u3 = reuse.add(reuse.mul(both, 2), c2)
+        conv_single_channel_with_first = rt.conv_single_channel(
+            first.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
+        )
+        split_first2 = conv_single_channel_with_first.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
+        )
+        s = reuse.sub(split_first2.to(wide), wide_m_squared)  # s[n,c,i,j]
+        conv_single_channel_with_low = rt.conv_single_channel(
+            second.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
+        )
+        split_second = conv_single_channel_with_low.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
+        )
+        t = reuse.sub(split_second.to(wide), wide_k_squared)  # t[n,c,i,j]
+        form = u3 / reuse.add(s + t, c2)  # form[n,c,i,j]
+        loss = (1 - reuse.mul(light, form).mean()).to(dtype)
+        return loss, m, k, u3, s, t
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -388,8 +387,4 @@ def ssim_loss(
             f"first has size {first.shape[3]} and axis 1 of window has size "
             f"{window.shape[1]}"
         )
-    if torch.compiler.is_compiling():
-        first, second, window = rt.distinct(first, second, window)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _ssim_loss_forward(first, second, window, data_range)[0]
     return rt.apply(_SsimLoss, first, second, window, data_range)[0]

@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _stack_forward(A, B):
-    dtype = rt.promoted(A, B)
-    A, B = rt.cast_alike(A, B)
-    return torch.stack((A, B), 0).to(dtype)
-
-
 class _Stack(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_stack_forward)
+
+    @staticmethod
+    def forward(A, B):
+        dtype = rt.promoted(A, B)
+        A, B = rt.cast_alike(A, B)
+        return torch.stack((A, B), 0).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, C):
@@ -47,8 +46,4 @@ def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(A, B) or B.shape != A.shape:
         raise rt.explained("stack", "A[*p], B[*p]", A, B)
-    if torch.compiler.is_compiling():
-        A, B = rt.distinct(A, B)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _stack_forward(A, B)
     return rt.apply(_Stack, A, B)

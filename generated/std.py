@@ -16,29 +16,28 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _std_forward(input, dim, correction, keepdim):
-    reuse = rt.reuse(input)
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    mu = input.mean(dim)  # mu[*p,*q]
-    variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
-        input.shape[dim] - correction
-    )
-    variance_nonzero = variance != 0
-    deviation = torch.where(
-        variance_nonzero, rt.guarded(variance, variance_nonzero, 1).sqrt(), 0
-    )
-    deviation = (
-        rt.no_view(deviation.unsqueeze(dim).to(dtype))
-        if keepdim
-        else deviation.to(dtype)
-    )
-    return deviation, mu
-
-
 class _Std(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_std_forward)
+
+    @staticmethod
+    def forward(input, dim, correction, keepdim):
+        reuse = rt.reuse(input)
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        mu = input.mean(dim)  # mu[*p,*q]
+        variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
+            input.shape[dim] - correction
+        )
+        variance_nonzero = variance != 0
+        deviation = torch.where(
+            variance_nonzero, rt.guarded(variance, variance_nonzero, 1).sqrt(), 0
+        )
+        deviation = (
+            rt.no_view(deviation.unsqueeze(dim).to(dtype))
+            if keepdim
+            else deviation.to(dtype)
+        )
+        return deviation, mu
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -98,6 +97,4 @@ def std(
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("std", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _std_forward(input, dim, correction, keepdim)[0]
     return rt.apply(_Std, input, dim, correction, keepdim)[0]

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sum_forward(input, dim, keepdim):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.sum(dim, keepdim=keepdim).to(dtype)
-
-
 class _Sum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_sum_forward)
+
+    @staticmethod
+    def forward(input, dim, keepdim):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.sum(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -50,6 +49,4 @@ def sum(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("sum", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _sum_forward(input, dim, keepdim)
     return rt.apply(_Sum, input, dim, keepdim)

@@ -17,16 +17,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _swiglu_forward(input, gate):
-    reuse = rt.reuse(input, gate)
-    dtype = rt.promoted(input, gate)
-    input, gate = rt.widened(input, gate)
-    return reuse.mul(torch.nn.functional.silu(gate), input).to(dtype)
-
-
 class _Swiglu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_swiglu_forward)
+
+    @staticmethod
+    def forward(input, gate):
+        reuse = rt.reuse(input, gate)
+        dtype = rt.promoted(input, gate)
+        input, gate = rt.widened(input, gate)
+        return reuse.mul(torch.nn.functional.silu(gate), input).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -60,8 +59,4 @@ def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
         raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)
-    if torch.compiler.is_compiling():
-        input, gate = rt.distinct(input, gate)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _swiglu_forward(input, gate)
     return rt.apply(_Swiglu, input, gate)

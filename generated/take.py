@@ -17,14 +17,13 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _take_forward(input, index):
-    at = index + torch.where(index < 0, input.shape[0], 0)  # at[*p]
-    return rt.no_view(input.index_select(0, at.flatten()).reshape(index.shape))
-
-
 class _Take(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_take_forward)
+
+    @staticmethod
+    def forward(input, index):
+        at = index + torch.where(index < 0, input.shape[0], 0)  # at[*p]
+        return rt.no_view(input.index_select(0, at.flatten()).reshape(index.shape))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -60,8 +59,4 @@ def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
         or input.dim() != 1
     ):
         raise rt.explained("take", "input[v], index[*p]: int64", input, index)
-    if torch.compiler.is_compiling():
-        input, index = rt.distinct(input, index)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _take_forward(input, index)
     return rt.apply(_Take, input, index)

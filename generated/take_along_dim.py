@@ -15,14 +15,13 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _take_along_dim_forward(input, indices, dim):
-    at = indices + torch.where(indices < 0, input.shape[dim], 0)  # at[*p,k,*q]
-    return input.gather(dim, at)
-
-
 class _TakeAlongDim(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_take_along_dim_forward)
+
+    @staticmethod
+    def forward(input, indices, dim):
+        at = indices + torch.where(indices < 0, input.shape[dim], 0)  # at[*p,k,*q]
+        return input.gather(dim, at)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -64,8 +63,4 @@ def take_along_dim(
     ):
         signature = "input[*p,v,*q], indices[*p,k,*q]: int64; dim=axis(v)"
         raise rt.explained("take_along_dim", signature, input, indices, dim)
-    if torch.compiler.is_compiling():
-        input, indices = rt.distinct(input, indices)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _take_along_dim_forward(input, indices, dim)
     return rt.apply(_TakeAlongDim, input, indices, dim)

@@ -16,15 +16,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tanh_forward(input):
-    dtype = input.dtype
-    input = rt.widened_for_kernel(input)[0]
-    return input.tanh().to(dtype)
-
-
 class _Tanh(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tanh_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened_for_kernel(input)[0]
+        return input.tanh().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, F):
@@ -48,6 +47,4 @@ def tanh(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("tanh", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _tanh_forward(input)
     return rt.apply(_Tanh, input)

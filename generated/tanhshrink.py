@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tanhshrink_forward(input):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return (input - input.tanh()).to(dtype)
-
-
 class _Tanhshrink(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tanhshrink_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return (input - input.tanh()).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -46,6 +45,4 @@ def tanhshrink(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input):
         raise rt.explained("tanhshrink", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _tanhshrink_forward(input)
     return rt.apply(_Tanhshrink, input)

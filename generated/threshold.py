@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _threshold_forward(input, level, value):
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    return torch.threshold(input, level, value).to(dtype)
-
-
 class _Threshold(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_threshold_forward)
+
+    @staticmethod
+    def forward(input, level, value):
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        return torch.threshold(input, level, value).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -47,6 +46,4 @@ def threshold(input: torch.Tensor, level: float, value: float) -> torch.Tensor:
     value = value if type(value) is float else rt.number(value, "threshold: value")
     if not rt.floating(input):
         raise rt.explained("threshold", "input[*p]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _threshold_forward(input, level, value)
     return rt.apply(_Threshold, input, level, value)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _toeplitz_forward(weight, rows, columns):
-    return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
-
-
 class _Toeplitz(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_toeplitz_forward)
+
+    @staticmethod
+    def forward(weight, rows, columns):
+        return weight.narrow(0, 0, rows + columns - 1).unfold(0, columns, 1).flip(1)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,6 +53,4 @@ def toeplitz(weight: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     if not rt.floating(weight) or weight.dim() != 1 or rows < 1 or columns < 1:
         signature = "weight[d]; rows=size(i); columns=size(j)"
         raise rt.explained("toeplitz", signature, weight, rows, columns)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _toeplitz_forward(weight, rows, columns)
     return rt.apply(_Toeplitz, weight, rows, columns)

@@ -14,15 +14,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _trace_forward(input):
-    dtype = rt.autocast_float32(input)
-    input = rt.widened_for_kernel(input)[0]
-    return input.diagonal(0, 0, 1).sum().to(dtype)
-
-
 class _Trace(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_trace_forward)
+
+    @staticmethod
+    def forward(input):
+        dtype = rt.autocast_float32(input)
+        input = rt.widened_for_kernel(input)[0]
+        return input.diagonal(0, 0, 1).sum().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, y):
@@ -43,6 +42,4 @@ def trace(input: torch.Tensor) -> torch.Tensor:
     """
     if not rt.floating(input) or input.dim() != 2 or input.shape[1] != input.shape[0]:
         raise rt.explained("trace", "input[i,i'=i]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _trace_forward(input)
     return rt.apply(_Trace, input)

@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tril_forward(input, diagonal):
-    return input.tril(diagonal)
-
-
 class _Tril(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tril_forward)
+
+    @staticmethod
+    def forward(input, diagonal):
+        return input.tril(diagonal)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -42,6 +41,4 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
         diagonal = rt.integer(diagonal, "tril: diagonal")
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("tril", "input[*b,i,j]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _tril_forward(input, diagonal)
     return rt.apply(_Tril, input, diagonal)

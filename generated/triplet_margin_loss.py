@@ -47,24 +47,23 @@ def _triplet_margin_loss_reduced(loss, reduction):
     return loss
 
 
-def _triplet_margin_loss_forward(anchor, positive, negative, margin, p, eps, reduction):
-    reuse = rt.reuse(anchor, positive, negative)
-    dtype = rt.autocast_float32(anchor, positive, negative)
-    anchor, positive, negative = rt.widened(anchor, positive, negative)
-    towards = reuse.add(anchor - positive, eps)  # towards[n,d]
-    powers_near = reuse.pow(reuse.abs(towards), p).sum(1)  # powers_near[n]
-    near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-    away = reuse.add(anchor - negative, eps)  # away[n,d]
-    powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
-    far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-    loss = (near - far + margin).clamp(min=0)
-    loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
-    return loss, powers_near, powers_far
-
-
 class _TripletMarginLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_triplet_margin_loss_forward)
+
+    @staticmethod
+    def forward(anchor, positive, negative, margin, p, eps, reduction):
+        reuse = rt.reuse(anchor, positive, negative)
+        dtype = rt.autocast_float32(anchor, positive, negative)
+        anchor, positive, negative = rt.widened(anchor, positive, negative)
+        towards = reuse.add(anchor - positive, eps)  # towards[n,d]
+        powers_near = reuse.pow(reuse.abs(towards), p).sum(1)  # powers_near[n]
+        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        away = reuse.add(anchor - negative, eps)  # away[n,d]
+        powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
+        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+        loss = (near - far + margin).clamp(min=0)
+        loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
+        return loss, powers_near, powers_far
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -266,15 +265,8 @@ def triplet_margin_loss(
             margin,
             reduction,
         )
-    if torch.compiler.is_compiling():
-        anchor, positive, negative = rt.distinct(anchor, positive, negative)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         result = _TripletMarginLossDual.apply(
-            anchor, positive, negative, margin, p, eps, reduction
-        )
-        return result[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _triplet_margin_loss_forward(
             anchor, positive, negative, margin, p, eps, reduction
         )
         return result[0]

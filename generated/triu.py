@@ -14,13 +14,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _triu_forward(input, diagonal):
-    return input.triu(diagonal)
-
-
 class _Triu(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_triu_forward)
+
+    @staticmethod
+    def forward(input, diagonal):
+        return input.triu(diagonal)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -42,6 +41,4 @@ def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
         diagonal = rt.integer(diagonal, "triu: diagonal")
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("triu", "input[*b,i,j]", input)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _triu_forward(input, diagonal)
     return rt.apply(_Triu, input, diagonal)

@@ -17,21 +17,22 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tucker_forward(core, U, V, W):
-    low = rt.autocast_product(core, U, V, W)
-    core, U, V, W = rt.cast(low, core, U, V, W)
-    core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(
-        0, (core.shape[1], core.shape[2])
-    ).flatten(1, 2).mT @ V.mT
-    split_core_U_V = core_U_V.unflatten(0, (core.shape[2], U.shape[0]))
-    return rt.no_view(
-        (split_core_U_V.flatten(1, 2).mT @ W.mT).unflatten(0, (U.shape[0], V.shape[0]))
-    )
-
-
 class _Tucker(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tucker_forward)
+
+    @staticmethod
+    def forward(core, U, V, W):
+        low = rt.autocast_product(core, U, V, W)
+        core, U, V, W = rt.cast(low, core, U, V, W)
+        core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(
+            0, (core.shape[1], core.shape[2])
+        ).flatten(1, 2).mT @ V.mT
+        split_core_U_V = core_U_V.unflatten(0, (core.shape[2], U.shape[0]))
+        return rt.no_view(
+            (split_core_U_V.flatten(1, 2).mT @ W.mT).unflatten(
+                0, (U.shape[0], V.shape[0])
+            ),
+        )
 
     @staticmethod
     def setup_context(ctx, inputs, X):
@@ -88,8 +89,4 @@ def tucker(
     ):
         signature = "core[l,m,r], U[i,l], V[j,m], W[k,r]"
         raise rt.explained("tucker", signature, core, U, V, W)
-    if torch.compiler.is_compiling():
-        core, U, V, W = rt.distinct(core, U, V, W)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _tucker_forward(core, U, V, W)
     return rt.apply(_Tucker, core, U, V, W)

@@ -39,29 +39,28 @@ def _tversky_loss_reduced(loss, reduction):
     return loss
 
 
-def _tversky_loss_forward(input, target, alpha, beta, smooth, reduction):
-    reuse = rt.reuse(input, target)
-    dtype = (
-        rt.autocast_float32(input, target)
-        if reduction != "none"
-        else rt.promoted(input, target)
-    )
-    input, target = rt.widened(input, target)
-    q_axes = tuple(range(1 - input.dim(), 0))
-    probability = input.sigmoid()  # probability[n,*q]
-    found = rt.sum_over(target * probability, q_axes)  # found[n]
-    u3 = found + smooth
-    wrong = rt.sum_over(reuse.mul(1 - target, probability), q_axes)  # wrong[n]
-    missed = rt.sum_over(reuse.mul(1 - probability, target), q_axes)  # missed[n]
-    whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-    loss = 1 - u3 / whole
-    loss = _tversky_loss_reduced(loss, reduction).to(dtype)
-    return loss, u3, whole
-
-
 class _TverskyLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_tversky_loss_forward)
+
+    @staticmethod
+    def forward(input, target, alpha, beta, smooth, reduction):
+        reuse = rt.reuse(input, target)
+        dtype = (
+            rt.autocast_float32(input, target)
+            if reduction != "none"
+            else rt.promoted(input, target)
+        )
+        input, target = rt.widened(input, target)
+        q_axes = tuple(range(1 - input.dim(), 0))
+        probability = input.sigmoid()  # probability[n,*q]
+        found = rt.sum_over(target * probability, q_axes)  # found[n]
+        u3 = found + smooth
+        wrong = rt.sum_over(reuse.mul(1 - target, probability), q_axes)  # wrong[n]
+        missed = rt.sum_over(reuse.mul(1 - probability, target), q_axes)  # missed[n]
+        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
+        loss = 1 - u3 / whole
+        loss = _tversky_loss_reduced(loss, reduction).to(dtype)
+        return loss, u3, whole
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -167,8 +166,4 @@ def tversky_loss(
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("tversky_loss", signature, input, target, reduction)
-    if torch.compiler.is_compiling():
-        input, target = rt.distinct(input, target)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _tversky_loss_forward(input, target, alpha, beta, smooth, reduction)[0]
     return rt.apply(_TverskyLoss, input, target, alpha, beta, smooth, reduction)[0]

@@ -15,23 +15,24 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _var_forward(input, dim, correction, keepdim):
-    reuse = rt.reuse(input)
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    mu = input.mean(dim)  # mu[*p,*q]
-    variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
-        input.shape[dim] - correction
-    )
-    variance = (
-        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
-    )
-    return variance, mu
-
-
 class _Var(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_var_forward)
+
+    @staticmethod
+    def forward(input, dim, correction, keepdim):
+        reuse = rt.reuse(input)
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        mu = input.mean(dim)  # mu[*p,*q]
+        variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
+            input.shape[dim] - correction
+        )
+        variance = (
+            rt.no_view(variance.unsqueeze(dim).to(dtype))
+            if keepdim
+            else variance.to(dtype)
+        )
+        return variance, mu
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -81,6 +82,4 @@ def var(
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("var", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _var_forward(input, dim, correction, keepdim)[0]
     return rt.apply(_Var, input, dim, correction, keepdim)[0]

@@ -16,24 +16,25 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _var_mean_forward(input, dim, correction, keepdim):
-    reuse = rt.reuse(input)
-    dtype = input.dtype
-    input = rt.widened(input)[0]
-    mu = input.mean(dim)
-    variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
-        input.shape[dim] - correction
-    )
-    variance = (
-        rt.no_view(variance.unsqueeze(dim).to(dtype)) if keepdim else variance.to(dtype)
-    )
-    mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
-    return variance, mu
-
-
 class _VarMean(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_var_mean_forward)
+
+    @staticmethod
+    def forward(input, dim, correction, keepdim):
+        reuse = rt.reuse(input)
+        dtype = input.dtype
+        input = rt.widened(input)[0]
+        mu = input.mean(dim)
+        variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
+            input.shape[dim] - correction
+        )
+        variance = (
+            rt.no_view(variance.unsqueeze(dim).to(dtype))
+            if keepdim
+            else variance.to(dtype)
+        )
+        mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
+        return variance, mu
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -77,6 +78,4 @@ def var_mean(
     ):
         signature = "input[*p,k,*q]; keepdim=keep(k); dim=axis(k)"
         raise rt.explained("var_mean", signature, input, keepdim, dim)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _var_mean_forward(input, dim, correction, keepdim)
     return rt.apply(_VarMean, input, dim, correction, keepdim)

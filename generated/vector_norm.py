@@ -19,22 +19,23 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _vector_norm_forward(x, ord, dim, keepdim):
-    reuse = rt.reuse(x)
-    dtype = x.dtype
-    x = rt.widened(x)[0]
-    total = reuse.pow(x.abs(), ord).sum(dim)  # total[*p,*q]
-    total_nonzero = total != 0
-    F = torch.where(
-        total_nonzero, rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord), 0
-    )
-    F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
-    return F, total
-
-
 class _VectorNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_vector_norm_forward)
+
+    @staticmethod
+    def forward(x, ord, dim, keepdim):
+        reuse = rt.reuse(x)
+        dtype = x.dtype
+        x = rt.widened(x)[0]
+        total = reuse.pow(x.abs(), ord).sum(dim)  # total[*p,*q]
+        total_nonzero = total != 0
+        F = torch.where(
+            total_nonzero,
+            rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord),
+            0,
+        )
+        F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+        return F, total
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -129,6 +130,4 @@ def vector_norm(
         raise rt.explained("vector_norm", signature, x, keepdim, dim, ord)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _VectorNormDual.apply(x, ord, dim, keepdim)[0]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _vector_norm_forward(x, ord, dim, keepdim)[0]
     return rt.apply(_VectorNorm, x, ord, dim, keepdim)[0]

@@ -20,39 +20,38 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _vector_quantize_forward(input, codebook, commitment):
-    reuse = rt.reuse(input, codebook)
-    dtype = rt.autocast_float32(input, codebook)
-    input, codebook = rt.widened(input, codebook)
-    detached_codebook = codebook.detach()
-    mean_of_codebook = detached_codebook.mean(0)
-    centre = torch.where(
-        2 * mean_of_codebook.square() > detached_codebook.square().mean(0),
-        mean_of_codebook,
-        0,
-    )
-    input_centred = input - centre
-    codebook_centred = codebook - centre
-    input_centred_sum = input_centred.square().sum(
-        1, keepdim=True
-    ) + codebook_centred.square().sum(1)
-    input_centred_difference = reuse.addmm(
-        input_centred_sum, input_centred, codebook_centred.mT, alpha=-2
-    )
-    distance = reuse.clamp_min(input_centred_difference, 0)  # distance[n,k]
-    index = distance.min(1).indices
-    code = codebook.index_select(0, index)  # code[n,d]
-    loss = (
-        commitment * reuse.square(input - code.detach()).sum()
-        + reuse.square(input.detach() - code).sum()
-    ) / (input.shape[0] * input.shape[1])
-    quantized = (input + reuse.sub(code, input).detach()).to(dtype)
-    return loss.to(dtype), quantized, index
-
-
 class _VectorQuantize(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_vector_quantize_forward)
+
+    @staticmethod
+    def forward(input, codebook, commitment):
+        reuse = rt.reuse(input, codebook)
+        dtype = rt.autocast_float32(input, codebook)
+        input, codebook = rt.widened(input, codebook)
+        detached_codebook = codebook.detach()
+        mean_of_codebook = detached_codebook.mean(0)
+        centre = torch.where(
+            2 * mean_of_codebook.square() > detached_codebook.square().mean(0),
+            mean_of_codebook,
+            0,
+        )
+        input_centred = input - centre
+        codebook_centred = codebook - centre
+        input_centred_sum = input_centred.square().sum(
+            1, keepdim=True
+        ) + codebook_centred.square().sum(1)
+        input_centred_difference = reuse.addmm(
+            input_centred_sum, input_centred, codebook_centred.mT, alpha=-2
+        )
+        distance = reuse.clamp_min(input_centred_difference, 0)  # distance[n,k]
+        index = distance.min(1).indices
+        code = codebook.index_select(0, index)  # code[n,d]
+        loss = (
+            commitment * reuse.square(input - code.detach()).sum()
+            + reuse.square(input.detach() - code).sum()
+        ) / (input.shape[0] * input.shape[1])
+        quantized = (input + reuse.sub(code, input).detach()).to(dtype)
+        return loss.to(dtype), quantized, index
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -105,8 +104,4 @@ def vector_quantize(
     ):
         signature = "input[n,d], codebook[k,d]"
         raise rt.explained("vector_quantize", signature, input, codebook)
-    if torch.compiler.is_compiling():
-        input, codebook = rt.distinct(input, codebook)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _vector_quantize_forward(input, codebook, commitment)
     return rt.apply(_VectorQuantize, input, codebook, commitment)

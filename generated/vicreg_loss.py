@@ -24,35 +24,36 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _vicreg_loss_forward(first, second, invariance, variance, covariance, eps):
-    reuse = rt.reuse(first, second)
-    low = rt.autocast_product(first, second)
-    dtype = rt.autocast_float32(first, second)
-    wide = torch.promote_types(low, torch.float32)
-    first, second = rt.cast(wide, first, second)
-    near = reuse.square(first - second).mean()
-    a = first - first.mean(0)  # a[n,i]
-    u = reuse.div((a.mT.to(low) @ a.to(low)).to(wide), first.shape[0] - 1)  # u[i,j]
-    b = second - second.mean(0)  # b[n,i]
-    v = reuse.div((b.mT.to(low) @ b.to(low)).to(wide), first.shape[0] - 1)  # v[i,j]
-    sum_of_relu_difference = (1 - (u.diagonal(0, 0, 1) + eps).sqrt()).relu().sum()
-    sum_of_relu_difference_with_v = (
-        (1 - (v.diagonal(0, 0, 1) + eps).sqrt()).relu().sum()
-    )
-    spread = (
-        0.5 * (sum_of_relu_difference + sum_of_relu_difference_with_v) / first.shape[1]
-    )
-    positions_of_first = rt.positions(first.shape[1], first)
-    off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-    keep_where = rt.keep_where_(reuse.add(u.square(), v.square()), off_diagonal)
-    apart = keep_where.sum() / first.shape[1]
-    loss = invariance * near + variance * spread + covariance * apart
-    return loss.to(dtype), u, v
-
-
 class _VicregLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_vicreg_loss_forward)
+
+    @staticmethod
+    def forward(first, second, invariance, variance, covariance, eps):
+        reuse = rt.reuse(first, second)
+        low = rt.autocast_product(first, second)
+        dtype = rt.autocast_float32(first, second)
+        wide = torch.promote_types(low, torch.float32)
+        first, second = rt.cast(wide, first, second)
+        near = reuse.square(first - second).mean()
+        a = first - first.mean(0)  # a[n,i]
+        u = reuse.div((a.mT.to(low) @ a.to(low)).to(wide), first.shape[0] - 1)  # u[i,j]
+        b = second - second.mean(0)  # b[n,i]
+        v = reuse.div((b.mT.to(low) @ b.to(low)).to(wide), first.shape[0] - 1)  # v[i,j]
+        sum_of_relu_difference = (1 - (u.diagonal(0, 0, 1) + eps).sqrt()).relu().sum()
+        sum_of_relu_difference_with_v = (
+            (1 - (v.diagonal(0, 0, 1) + eps).sqrt()).relu().sum()
+        )
+        spread = (
+            0.5
+            * (sum_of_relu_difference + sum_of_relu_difference_with_v)
+            / first.shape[1]
+        )
+        positions_of_first = rt.positions(first.shape[1], first)
+        off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
+        keep_where = rt.keep_where_(reuse.add(u.square(), v.square()), off_diagonal)
+        apart = keep_where.sum() / first.shape[1]
+        loss = invariance * near + variance * spread + covariance * apart
+        return loss.to(dtype), u, v
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -182,12 +183,5 @@ def vicreg_loss(
         or second.shape != first.shape
     ):
         raise rt.explained("vicreg_loss", "first[n,i], second[n,i]", first, second)
-    if torch.compiler.is_compiling():
-        first, second = rt.distinct(first, second)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        result = _vicreg_loss_forward(
-            first, second, invariance, variance, covariance, eps
-        )
-        return result[0]
     result = rt.apply(_VicregLoss, first, second, invariance, variance, covariance, eps)
     return result[0]

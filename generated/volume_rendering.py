@@ -20,21 +20,21 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _volume_rendering_forward(density, colour, length):
-    dtype = rt.autocast_float32(density, colour, length)
-    density, colour, length = rt.widened(density, colour, length)
-    depth = density * length  # depth[r,s]
-    cumsum_padded_depth = torch.nn.functional.pad(depth, (1, 0)).cumsum(1)
-    weight = (
-        -(-cumsum_padded_depth.narrow(1, 0, density.shape[1])).exp() * (-depth).expm1()
-    )
-    rendered = (colour * weight.unsqueeze(2)).sum(1).to(dtype)
-    return rendered, weight.to(dtype)
-
-
 class _VolumeRendering(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_volume_rendering_forward)
+
+    @staticmethod
+    def forward(density, colour, length):
+        dtype = rt.autocast_float32(density, colour, length)
+        density, colour, length = rt.widened(density, colour, length)
+        depth = density * length  # depth[r,s]
+        cumsum_padded_depth = torch.nn.functional.pad(depth, (1, 0)).cumsum(1)
+        weight = (
+            -(-cumsum_padded_depth.narrow(1, 0, density.shape[1])).exp()
+            * (-depth).expm1()
+        )
+        rendered = (colour * weight.unsqueeze(2)).sum(1).to(dtype)
+        return rendered, weight.to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -97,8 +97,4 @@ def volume_rendering(
     ):
         signature = "density[r,s], colour[r,s,c], length[r,s]"
         raise rt.explained("volume_rendering", signature, density, colour, length)
-    if torch.compiler.is_compiling():
-        density, colour, length = rt.distinct(density, colour, length)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _volume_rendering_forward(density, colour, length)
     return rt.apply(_VolumeRendering, density, colour, length)

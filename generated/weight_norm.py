@@ -16,22 +16,21 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _weight_norm_forward(v, g, dim):
-    dtype = rt.promoted(v, g)
-    v, g = rt.widened(v, g)
-    dim_axis = dim % v.dim()
-    p_shape = v.shape[:dim_axis]
-    q_shape = v.shape[dim_axis + 1 :]
-    p_leading = tuple(range(len(p_shape)))
-    q_axes = tuple(range(-len(q_shape), 0))
-    norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
-    output = (rt.unsqueeze(g / norm, q_axes) * v).to(dtype)
-    return output, norm
-
-
 class _WeightNorm(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_weight_norm_forward)
+
+    @staticmethod
+    def forward(v, g, dim):
+        dtype = rt.promoted(v, g)
+        v, g = rt.widened(v, g)
+        dim_axis = dim % v.dim()
+        p_shape = v.shape[:dim_axis]
+        q_shape = v.shape[dim_axis + 1 :]
+        p_leading = tuple(range(len(p_shape)))
+        q_axes = tuple(range(-len(q_shape), 0))
+        norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
+        output = (rt.unsqueeze(g / norm, q_axes) * v).to(dtype)
+        return output, norm
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -88,8 +87,4 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
         or g.shape != v.shape[dim % v.dim() : dim % v.dim() + 1]
     ):
         raise rt.explained("weight_norm", "v[*p,k,*q], g[k]; dim=axis(k)", v, g, dim)
-    if torch.compiler.is_compiling():
-        v, g = rt.distinct(v, g)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _weight_norm_forward(v, g, dim)[0]
     return rt.apply(_WeightNorm, v, g, dim)[0]

@@ -15,15 +15,14 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _where_forward(condition, input, other):
-    dtype = rt.promoted(input, other)
-    input, other = rt.cast_alike(input, other)
-    return rt.where(condition, input, other).to(dtype)
-
-
 class _Where(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_where_forward)
+
+    @staticmethod
+    def forward(condition, input, other):
+        dtype = rt.promoted(input, other)
+        input, other = rt.cast_alike(input, other)
+        return rt.where(condition, input, other).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -63,8 +62,4 @@ def where(
     ):
         signature = "condition[*p]: bool, input[*p], other[*p]"
         raise rt.explained("where", signature, condition, input, other)
-    if torch.compiler.is_compiling():
-        condition, input, other = rt.distinct(condition, input, other)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _where_forward(condition, input, other)
     return rt.apply(_Where, condition, input, other)

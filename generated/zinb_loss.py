@@ -38,38 +38,40 @@ def _zinb_loss_reduced(loss, reduction):
     return loss
 
 
-def _zinb_loss_forward(mean, dispersion, logits, counts, eps, reduction):
-    reuse = rt.reuse(mean, dispersion, logits, counts)
-    dtype = rt.autocast_float32(mean, dispersion, logits)
-    mean, dispersion, logits = rt.widened(mean, dispersion, logits)
-    rate = reuse.log(reuse.add(mean + dispersion, eps))  # rate[*p]
-    zeros = reuse.sub(
-        reuse.mul(reuse.sub(reuse.log(dispersion + eps), rate), dispersion), logits
-    )
-    at_zero = torch.nn.functional.softplus(zeros)  # at_zero[*p]
-    counts_nonzero = counts != 0
-    mean_difference = reuse.sub(
-        reuse.log(reuse.masked_fill(mean + eps, ~counts_nonzero, 1)), rate
-    )
-    to_counts = counts.to(mean.dtype)
-    masked_sum = reuse.masked_fill(dispersion + to_counts, ~counts_nonzero, 1)
-    safe_one_plus_counts = torch.where(counts_nonzero, 1 + counts, 1)
-    to_counts_with_mean = safe_one_plus_counts.to(mean.dtype)
-    lgamma_safe_dispersion = reuse.lgamma(torch.where(counts_nonzero, dispersion, 1))
-    ways = reuse.sub(
-        reuse.sub(reuse.lgamma(masked_sum), lgamma_safe_dispersion),
-        reuse.lgamma(to_counts_with_mean),
-    )
-    above = reuse.add(reuse.addcmul(zeros, to_counts, mean_difference), ways)
-    loss = reuse.sub(
-        torch.nn.functional.softplus(-logits), torch.where(counts == 0, at_zero, above)
-    )
-    return _zinb_loss_reduced(loss, reduction).to(dtype)
-
-
 class _ZinbLoss(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_zinb_loss_forward)
+
+    @staticmethod
+    def forward(mean, dispersion, logits, counts, eps, reduction):
+        reuse = rt.reuse(mean, dispersion, logits, counts)
+        dtype = rt.autocast_float32(mean, dispersion, logits)
+        mean, dispersion, logits = rt.widened(mean, dispersion, logits)
+        rate = reuse.log(reuse.add(mean + dispersion, eps))  # rate[*p]
+        zeros = reuse.sub(
+            reuse.mul(reuse.sub(reuse.log(dispersion + eps), rate), dispersion), logits
+        )
+        at_zero = torch.nn.functional.softplus(zeros)  # at_zero[*p]
+        counts_nonzero = counts != 0
+        mean_difference = reuse.sub(
+            reuse.log(reuse.masked_fill(mean + eps, ~counts_nonzero, 1)), rate
+        )
+        to_counts = counts.to(mean.dtype)
+        masked_sum = reuse.masked_fill(dispersion + to_counts, ~counts_nonzero, 1)
+        safe_one_plus_counts = torch.where(counts_nonzero, 1 + counts, 1)
+        to_counts_with_mean = safe_one_plus_counts.to(mean.dtype)
+        lgamma_safe_dispersion = reuse.lgamma(
+            torch.where(counts_nonzero, dispersion, 1)
+        )
+        ways = reuse.sub(
+            reuse.sub(reuse.lgamma(masked_sum), lgamma_safe_dispersion),
+            reuse.lgamma(to_counts_with_mean),
+        )
+        above = reuse.add(reuse.addcmul(zeros, to_counts, mean_difference), ways)
+        loss = reuse.sub(
+            torch.nn.functional.softplus(-logits),
+            torch.where(counts == 0, at_zero, above),
+        )
+        return _zinb_loss_reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -162,8 +164,4 @@ def zinb_loss(
         raise rt.explained(
             "zinb_loss", signature, mean, dispersion, logits, counts, reduction
         )
-    if torch.compiler.is_compiling():
-        mean, dispersion, logits, counts = rt.distinct(mean, dispersion, logits, counts)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _zinb_loss_forward(mean, dispersion, logits, counts, eps, reduction)
     return rt.apply(_ZinbLoss, mean, dispersion, logits, counts, eps, reduction)

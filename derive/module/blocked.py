@@ -18,10 +18,9 @@ from derive.module.function_codegen import (
     ClassFields,
     Lines,
     backward_signature,
-    function_names,
+    class_name,
     name_of_all,
     one_by_one,
-    unpacked_call,
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, indented, unpacked_tuple
@@ -121,31 +120,25 @@ def _program_lines(program: Program) -> Iterable[Line]:
 
 
 def _lines(op: Operation, v: BlockedVariant) -> Lines:
-    driver = v.driver
-    forward = driver.forward()
-    split = next(n for n, line in enumerate(forward) if line.endswith("):")) + 1
-    return Lines(tuple(forward[:split]), tuple(forward[split:-2]), (_blocked_class_fields(op, v),))
+    return Lines(tuple(v.driver.forward()), (_blocked_class_fields(op, v),))
 
 
 def _blocked_class_fields(op: Operation, v: BlockedVariant) -> ClassFields:
     driver = v.driver
-    name, forward = function_names(op, v.option)
     more = ["formed"] if driver.is_formed else []
     given = [*driver.inputs, *driver.parameters, "block"]
-    whole: tuple[str, ...] = (f"    forward = staticmethod({forward})",)
+    forward = call_lines(f"return {driver.prefix}_forward(", given, ")", 8)
     if more:
-        call = call_lines(f"return {forward}(", given, ")", 8)
         formed = [*given, *driver.formed_arguments()]
         made = call_lines(f"return {driver.prefix}_formed(", formed, ")", 12)
         made = [*driver.dtypes(backward=True, indent=12), *made]
-        call = ["if formed is not None:", *indented(made, 4), *call]
-        start = call_lines("def forward(", [*given, *more], "):", 4)
-        whole = ("", *indented(["@staticmethod", *start], 4), *indented(call, 8))
+        forward = ["if formed is not None:", *indented(made, 4), *forward]
     cotangents = [c or f"_grad_{o}" for o, c in driver.whole.cotangents]
     exact = any(multiplies(_program_lines(s.program)) for s in driver.stages)
     return ClassFields(
-        name=name,
-        forward=whole,
+        name=class_name(op, v.option),
+        signature=indented(call_lines("def forward(", [*given, *more], "):", 4), 4),
+        forward=indented(forward, 8),
         outcome=_outcome(driver),
         setup=indented(_blocked_setup(driver), 8),
         backward_signature=backward_signature(cotangents, exact),
@@ -218,10 +211,10 @@ def _blocked_option_table(op: Operation, variants: Sequence[BlockedVariant]) -> 
         return []
     lines = ["_OPTIONS = {"]
     for v in variants:
-        function, forward = function_names(op, v.option)
-        entry = f'    "{v.option}": ({function}, {forward}, {v.driver.is_formed}),'
+        function = class_name(op, v.option)
+        entry = f'    "{v.option}": ({function}, {v.driver.is_formed}),'
         if len(entry) > COLUMNS:
-            inside = (function, forward, str(v.driver.is_formed))
+            inside = (function, str(v.driver.is_formed))
             lines += [f'    "{v.option}": (', *(f"        {x}," for x in inside), "    ),"]
         else:
             lines.append(entry)
@@ -239,13 +232,13 @@ def _blocked_public_body(
     """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = entry_lines(code, checks)
-    function, forward = function_names(op, variants[0].option)
+    function = class_name(op, variants[0].option)
     forms = any(v.driver.is_formed for v in variants)
     driver = variants[0].driver
     for p in op.parameters:
         if isinstance(p, Choice):
-            lines.append(f"function, forward, forms = _OPTIONS[{p.name}]")
-            function, forward = "function", "forward"
+            lines.append(f"function, forms = _OPTIONS[{p.name}]")
+            function = "function"
     lines.append("if block is None:")
     size = driver.size_of(driver.plan.index.extent)
     rows = list(dict.fromkeys(r for v in variants for r in row_sizes(v.driver)))
@@ -256,23 +249,17 @@ def _blocked_public_body(
     )
     lines += check_lines([_block_check(op)])
     given = [*driver.inputs, *driver.parameters, "block"]
-    tensors = driver.inputs
-    if len(tensors) > 1:
-        lines.append("if torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
-    lines.append("if not torch.is_grad_enabled() or rt.forward_mode():")
-    lines += [f"    {line}" for line in call_lines(f"return {forward}(", given, ")", 8)]
     if forms:
         floats = [t.name for t in in_turn(op) if t.kind == "float"]
         if function == "function" and not all(v.driver.is_formed for v in variants):
             lines.append("if forms:")
             lines += indented(call_lines("formed = rt.forward_gradients(", floats, ")", 8), 4)
-            made = call_lines("return function.apply(", [*given, "formed"], ")", 8)
+            made = call_lines("return rt.apply(", [function, *given, "formed"], ")", 8)
             lines += indented(made, 4)
         else:
             lines += call_lines("formed = rt.forward_gradients(", floats, ")", 4)
             given = [*given, "formed"]
-    return lines + call_lines(f"return {function}.apply(", given, ")", 4)
+    return lines + call_lines("return rt.apply(", [function, *given], ")", 4)
 
 
 def row_sizes(driver: Driver) -> list[str]:

@@ -11,12 +11,12 @@ from derive.module.function_codegen import (
     Lines,
     Variant,
     arguments,
+    class_name,
     composed_name,
     dtype_lines,
     floats_of,
-    function_names,
+    forward_name,
     function_of,
-    unpacked_call,
 )
 from derive.module.name_mangling import Coded
 from derive.module.outside import Outside, finish_arguments, option_lines
@@ -125,7 +125,9 @@ def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     for v in variants:
         names = [*_option_functions(op, v), *([composed_name(op, v)] if composed else [])]
         entry = f'    "{v.option}": ({", ".join(names)}),'
-        if len(entry) <= COLUMNS:
+        if len(names) == 1:
+            lines.append(f'    "{v.option}": {names[0]},')
+        elif len(entry) <= COLUMNS:
             lines.append(entry)
         else:
             inside = (f"        {name}," for name in names)
@@ -134,10 +136,9 @@ def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
 
 
 def _option_functions(op: Operation, variant: Variant) -> list[str]:
-    """Return the class of an option, its forward-mode class if there is one, and its forward."""
-    function, forward = function_names(op, variant.option)
-    has = variant.tangent is not None
-    return [function, *([name_of_dual(op, variant.option)] if has else []), forward]
+    """Return the class of an option, and its forward-mode class if there is one."""
+    own = class_name(op, variant.option)
+    return [own, *([name_of_dual(op, variant.option)] if variant.tangent is not None else [])]
 
 
 def _finish_name(op: Operation) -> str:
@@ -157,20 +158,17 @@ def _public_body(
     """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = entry_lines(code, checks)
-    function, *own, forward = _option_functions(op, variants[0])
+    function, *own = _option_functions(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice) and variants[0].option is not None:
             own = ["dual"] if own else []
             other = ["composed"] if any(v.program.composed for v in variants) else []
-            function, forward = "function", "forward"
-            lines.append(f"{', '.join([function, *own, forward, *other])} = _OPTIONS[{p.name}]")
+            function = "function"
+            lines.append(f"{', '.join([function, *own, *other])} = _OPTIONS[{p.name}]")
     given = arguments(with_parameter(op) if variants[0].reductions else op)
     if variants[0].program.rearranges:
+        forward = forward_name(op, variants[0].option)
         return lines + call_lines(f"return {forward}(", given, ")", 4)
-    tensors = [t.name for t in op.inputs]
-    if len(tensors) > 1:
-        lines.append("if torch.compiler.is_compiling():")
-        lines += [f"    {line}" for line in unpacked_call(tensors, "rt.distinct", tensors, 8)]
     if variants[0].outside is not None:
         return lines + _outside_lines(op, variants[0], variants[0].outside)
     before, given = _arguments(function, given, 4)
@@ -180,18 +178,11 @@ def _public_body(
         lines += [
             f"    {line}" for line in _return_outputs(op, variants, f"{name}.apply", given, 8)
         ]
-    silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
-        lines.append(f"if {tangents}:")
+        lines.append("if rt.forward_mode():")
         lines += [f"    {line}" for line in _return_outputs(op, variants, composed, given, 8)]
-        tests = [silent]
-    else:
-        tests = [silent, tangents]
-    lines.append(f"if {' or '.join(tests)}:")
-    lines += [f"    {line}" for line in _return_outputs(op, variants, forward, given, 8)]
-    lines += _return_outputs(op, variants, "rt.apply", [function, *given], 4)
-    return lines
+    return lines + _return_outputs(op, variants, "rt.apply", [function, *given], 4)
 
 
 def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str], list[str]]:
@@ -230,31 +221,31 @@ def _widened_lines(tensors: Sequence[Tensor]) -> list[str]:
 
 def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that assign the output of the only Function."""
-    function, *own, forward = _option_functions(op, variant)
+    function, *own = _option_functions(op, variant)
     program = variant.program
     before, given = _arguments(function, arguments(op), 8)
-    silent, tangents = "not torch.is_grad_enabled()", "rt.forward_mode()"
+    tangents = "rt.forward_mode()"
     branches = [
         (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
     ]
-    if program.composed:
-        branches += [(tangents, composed_name(op, variant)), (silent, forward)]
-    else:
-        branches.append((f"{silent} or {tangents}", forward))
+    branches += [(tangents, composed_name(op, variant))] if program.composed else []
     lines: list[str] = []
     for test, called in branches:
         more = bool(program.statistics) and not (program.composed and test == tangents)
         lines += [f"{'elif' if lines else 'if'} {test}:"]
-        lines += indented(_assigned_output(o, called, given, more), 4)
-    call = _assigned_output(o, "rt.apply", [function, *given], bool(program.statistics))
-    return [*before, *lines, "else:", *indented(call, 4)]
+        lines += indented(_assigned_output(o, called, given, more, 8), 4)
+    more, indent = bool(program.statistics), 8 if lines else 4
+    call = _assigned_output(o, "rt.apply", [function, *given], more, indent)
+    return [*before, *lines, *(["else:", *indented(call, 4)] if lines else call)]
 
 
-def _assigned_output(o: Outside, called: str, given: Sequence[str], more: bool) -> list[str]:
+def _assigned_output(
+    o: Outside, called: str, given: Sequence[str], more: bool, indent: int
+) -> list[str]:
     """Return the assignment of the first result of a call; ``more`` if it has others."""
     code: Code = FunctionCall(called, tuple(map(Name, given)))
     code = Subscript(code, (literal(0),)) if more else code
-    return assigned(Line(o.equation, code), 8)
+    return assigned(Line(o.equation, code), indent)
 
 
 def _return_outputs(

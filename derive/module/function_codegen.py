@@ -82,6 +82,8 @@ class ClassFields:
     """Template fields of an autograd.Function."""
 
     name: str
+    signature: tuple[str, ...]
+    """The first lines of the forward."""
     forward: tuple[str, ...]
     outcome: str
     setup: tuple[str, ...]
@@ -91,19 +93,17 @@ class ClassFields:
 
 @dataclass(frozen=True)
 class Lines:
-    """Template fields of one option: the forward, and a class unless the forward makes views."""
+    """Template fields of one option: a class, or a function if it only makes views."""
 
-    signature: tuple[str, ...]
-    forward: tuple[str, ...]
+    functions: tuple[str, ...]
+    """The functions before the class, as the forward that torch itself differentiates."""
     classes: tuple[ClassFields, ...]
-    composed: tuple[str, ...] = ()
-    """The forward that torch itself differentiates, if it differs."""
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
-        yield from (*self.forward, *self.composed)
+        yield from self.functions
         for c in self.classes:
-            yield from (*c.forward, *c.setup, *c.backward_signature, *c.backward)
+            yield from (*c.signature, *c.forward, *c.setup, *c.backward_signature, *c.backward)
 
 
 def camel_case(name: str) -> str:
@@ -111,10 +111,18 @@ def camel_case(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def function_names(op: Operation, option: str | None) -> tuple[str, str]:
-    """Return (class, forward function) of one option."""
-    suffix = "" if option is None else f"_{option}"
-    return f"_{camel_case(op.name)}{camel_case(suffix)}", f"_{op.name}{suffix}_forward"
+def class_name(op: Operation, option: str | None) -> str:
+    """Return the name of the class of one option."""
+    return f"_{camel_case(op.name)}{camel_case(_suffix(option))}"
+
+
+def forward_name(op: Operation, option: str | None) -> str:
+    """Return the name of the function of one option that has no class."""
+    return f"_{op.name}{_suffix(option)}_forward"
+
+
+def _suffix(option: str | None) -> str:
+    return "" if option is None else f"_{option}"
 
 
 def arguments(op: Operation) -> list[str]:
@@ -125,15 +133,23 @@ def arguments(op: Operation) -> list[str]:
 
 def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
-    results = (*program.outputs, *program.statistics)
-    _, name = function_names(op, variant.option)
+    if program.rearranges:
+        name = forward_name(op, variant.option)
+        return Lines(_function(op, name, program.forward, program.forward_precision, program), ())
     reducer = [] if variant.reductions is None else _reducer(op, variant.reductions)
-    return Lines(
-        signature=(*reducer, *call_lines(f"def {name}(", arguments(op), "):", 0)),
-        forward=_forward_body(op, program.forward, program.forward_precision, results),
-        composed=_composed_function(op, variant),
-        classes=() if program.rearranges else (_function_class(op, variant),),
-    )
+    composed: tuple[str, ...] = ()
+    if program.composed:
+        name = composed_name(op, variant)
+        composed = _function(op, name, program.composed, program.composed_precision, program)
+    return Lines((*reducer, *composed), (_function_class(op, variant),))
+
+
+def _function(
+    op: Operation, name: str, body: Sequence[Line], precision: Precision, program: Program
+) -> tuple[str, ...]:
+    """Return a function of the module that computes the outputs."""
+    start = call_lines(f"def {name}(", arguments(op), "):", 0)
+    return (*start, *_forward_body(op, body, precision, program.outputs, 4), "", "")
 
 
 def _reducer(op: Operation, r: Reductions) -> list[str]:
@@ -146,13 +162,14 @@ def _reducer(op: Operation, r: Reductions) -> list[str]:
 
 
 def _forward_body(
-    op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str]
+    op: Operation, body: Sequence[Line], precision: Precision, results: Sequence[str], start: int
 ) -> tuple[str, ...]:
-    """Return the body of a function that computes ``results``."""
-    forward = _reused_memory(body, [t.name for t in op.inputs], 4) + _dtypes(op, precision)
+    """Return the body of a function that computes ``results``, indented by ``start``."""
+    forward = _reused_memory(body, [t.name for t in op.inputs], start)
+    forward += _dtypes(op, precision, start)
     body = [line for line, _ in unpacked(tuple((line, ()) for line in body))]
     exact = precision.multiplies_wide
-    indent = 8 if exact else 4
+    indent = start + 4 if exact else start
     made = cast_inputs(precision, indent)
     made += [s for line in body[:-1] for s in assigned(line, indent)]
     match body[-1:]:
@@ -164,7 +181,7 @@ def _forward_body(
             made += [s for line in last for s in assigned(line, indent)]
             made += return_statement(results, indent)
     forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
-    return indented(forward, 4)
+    return indented(forward, start)
 
 
 def _reused_memory(lines: Sequence[Line], tensors: Sequence[str], indent: int) -> list[str]:
@@ -178,36 +195,25 @@ def _reuses(lines: Iterable[Line]) -> bool:
     return any(isinstance(c, FunctionCall) and c.name.startswith("reuse.") for c in codes)
 
 
-def _composed_function(op: Operation, variant: Variant) -> tuple[str, ...]:
-    """Return the forward that torch itself differentiates, or ()."""
-    program = variant.program
-    if not program.composed:
-        return ()
-    start = call_lines(f"def {composed_name(op, variant)}(", arguments(op), "):", 0)
-    own = _forward_body(op, program.composed, program.composed_precision, program.outputs)
-    return (*start, *own, "", "")
-
-
 def composed_name(op: Operation, variant: Variant) -> str:
     """Return the name of the forward that torch itself differentiates."""
-    _, forward = function_names(op, variant.option)
     if not variant.program.composed:
-        return forward
-    return forward.removesuffix("forward") + "composed"
+        return f"{class_name(op, variant.option)}.forward"
+    return forward_name(op, variant.option).removesuffix("forward") + "composed"
 
 
 def floats_of(op: Operation) -> list[str]:
     return [t.name for t in in_turn(op) if t.kind == "float"]
 
 
-def _dtypes(op: Operation, precision: Precision) -> list[str]:
+def _dtypes(op: Operation, precision: Precision, indent: int) -> list[str]:
     """Return the lines that compute the dtypes of a forward."""
     floats = floats_of(op)
     lines = []
     if precision.has_products:
-        lines += call_lines("low = rt.autocast_product(", floats, ")", 4)
+        lines += call_lines("low = rt.autocast_product(", floats, ")", indent)
     if "dtype" in precision.names:
-        lines += dtype_lines("dtype", floats, precision.listed, 4, precision.listed_where)
+        lines += dtype_lines("dtype", floats, precision.listed, indent, precision.listed_where)
     return lines
 
 
@@ -268,11 +274,12 @@ def unpacked_call(
 
 def _function_class(op: Operation, variant: Variant) -> ClassFields:
     program = variant.program
-    name, forward = function_names(op, variant.option)
     lines = [x.line for x in (*program.backward, *program.first_order)]
+    results = (*program.outputs, *program.statistics)
     return ClassFields(
-        name=name,
-        forward=(f"    forward = staticmethod({forward})",),
+        name=class_name(op, variant.option),
+        signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
+        forward=_forward_body(op, program.forward, program.forward_precision, results, 8),
         outcome=outcome_of(op, program),
         setup=indented(_setup_context_lines(op, program), 8),
         backward_signature=backward_signature(_cotangents(program), multiplies(lines)),

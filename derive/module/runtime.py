@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ FILE = "_runtime.py"
 IMPORT = "from . import _runtime as rt"
 
 _SECTIONS = (
-    *("private_names", "functions", "parameters", "tensors", "dtypes", "own", "reuse", "choices"),
+    *("private_names", "functions", "parameters", "dtypes", "own", "reuse", "choices"),
     *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
     "explained",
 )
@@ -142,9 +142,9 @@ def standalone(text: str, shared: str | None = None) -> str:
     Raises:
         KeyError: the module calls a function that the runtime lacks.
     """
-    known = _definitions(runtime() if shared is None else shared)
     if not imports(text):
         return text
+    known = _without_idle_checks(_definitions(runtime() if shared is None else shared), text)
     words = list(_words(text))
     calls = [w for w in words if w.of_runtime]
     needed = _closure((w.name for w in calls), known)
@@ -159,6 +159,51 @@ def standalone(text: str, shared: str | None = None) -> str:
     body = re.sub(rf"\n +{IMPORT}\n", "\n", rest).lstrip("\n").split("\n")
     copies = [*(["", *constants] if constants else []), "", "", *functions]
     return text[:first] + "\n".join([*_statements(names), *copies, *body])
+
+
+_LETTERS = r"(?:\(|\b(\w+)(?=[],= ])[^;]*[*,= \[]\1[],=])"
+"""In the tensors of a signature, a composite axis or an index that stands twice."""
+
+_RULE = r"; [^; <>!]+=(?!axis\(|keep\()"
+"""A size that a clause gives."""
+
+_APPLIES = {
+    "_flags": r"=keep\(",
+    "_places": r"=axis\(",
+    "_bounds": r"=size\(|[<>]|!=",
+    "_devices": "^[^;]*, ",
+    "_divisors": " is a divisor",
+    "_shapes": rf"^[^;]*{_LETTERS}|{_RULE}",
+    "_groups": r"\*",
+    "_quotients": "=[^;]*/",
+    "_products": rf"^[^;]*\(|{_RULE}",
+    "_optional": "=None",
+    "_signs": " is (?:positive|not negative)",
+    "_choices": " in ",
+}
+"""A check of arguments, and what a signature has in which it may find a fault."""
+
+
+def _without_idle_checks(known: Mapping[str, _Definition], text: str) -> dict[str, _Definition]:
+    """Return the definitions, with no check of arguments that finds nothing in this module."""
+    texts = []
+    for n in ast.walk(ast.parse(text)):
+        match n:
+            case ast.Call(
+                ast.Attribute(ast.Name("rt"), "explained"), [_, ast.Constant(said), *_]
+            ) | ast.Assign([ast.Name("signature")], ast.Constant(said)):
+                texts.append(str(said))
+    applies = (name for name, words in _APPLIES.items() if any(re.search(words, t) for t in texts))
+    idle = _APPLIES.keys() - set(applies)
+    made = dict(known)
+    for name in ("_checks", "_shape_checks"):
+        if texts and name in known:
+            start, _, names = known[name].text.partition("    return (")
+            kept = [n for n in re.findall(r"\w+", names) if n not in idle]
+            own = "\n".join([f"{start}    return (", *(f"        {n}," for n in kept), "    )"])
+            reads = known[name].reads - idle
+            made[name] = replace(known[name], text=own, words=tuple(_words(own)), reads=reads)
+    return made
 
 
 def _aliases(statements: str) -> set[str]:

@@ -14,8 +14,8 @@ from derive.module.function_codegen import (
     Variant,
     arguments,
     cast_inputs,
+    class_name,
     floats_of,
-    function_names,
     outcome_of,
     unpack_wanted,
 )
@@ -47,7 +47,7 @@ class Dual:
 
 def name_of_dual(op: Operation, option: str | None) -> str:
     """Return the forward-mode class of one option."""
-    return f"{function_names(op, option)[0]}Dual"
+    return f"{class_name(op, option)}Dual"
 
 
 def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
@@ -57,7 +57,7 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     return (
         Dual(
             name=name_of_dual(op, variant.option),
-            base=function_names(op, variant.option)[0],
+            base=class_name(op, variant.option),
             outcome=outcome_of(op, variant.program),
             body=indented(_body(op, variant.program, variant.tangent), 8),
         ),

@@ -1,7 +1,7 @@
 """Helpers of modules that work in blocks; read as text by ``derive.module.runtime``."""
 
 import torch
-from private_names import _transforms_active
+from private_names import _transforms_active, forward_mode
 
 
 def blocks(size, block):
@@ -62,7 +62,8 @@ def sum_gradients(a, b):
 
 def forward_gradients(*tensors):
     """A dict for the gradients that the forward computes, or None if it computes none."""
-    if torch.compiler.is_compiling() or _transforms_active():
+    plain = torch.compiler.is_compiling() or _transforms_active() or forward_mode()
+    if plain or not torch.is_grad_enabled():
         return None
     return {} if any(x is not None and x.requires_grad for x in tensors) else None
 

@@ -42,7 +42,7 @@ WRITTEN = (
     "op written(x[i,j], w[i,j]) -> y; u[i,j] = 1 - x[i,j]; y[i,j] = exp(u[i,j])*w[i,j] + u[i,j]"
 )
 READS = "    x, G = _widened(x, G)"
-FORWARD = "forward = staticmethod(_cube_forward)"
+FORWARD = "return (x**3).to(dtype)"
 CALLS = "    return _apply(_{}"
 WRONG = {
     "value": (PRODUCT, "return A @ B", "return 2 * (A @ B)"),
@@ -57,8 +57,8 @@ WRONG = {
     ),
     "forward": (
         CUBE,
-        "return _cube_forward(x)\n    return",
-        "return 2 * _cube_forward(x)\n    return",
+        "return function.forward(*args)",
+        "return 2 * function.forward(*args)",
     ),
     "vmap": (CUBE, "3 * G", "(3.0 if x.sum().item() < 9 else 3.0) * G"),
     "strides": (PLANE, "x.square()", "x.as_strided(x.shape, (x.shape[1], 1), 0).square()"),
@@ -71,9 +71,9 @@ WRONG = {
     ),
     "device": (CUBE, "(x**3)", "(x**3 + torch.zeros(x.shape, dtype=x.dtype))"),
     "unchanged": (CUBE, "grad_x = ", "G.mul_(1); grad_x = "),
-    "in-place": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x)[:])"),
+    "in-place": (CUBE, FORWARD, "return (x**3).to(dtype)[:]"),
     "saved": (CUBE, "save_for_backward(x)", "save_for_backward(x, x + 1, x + 2)"),
-    "float32": (CUBE, FORWARD, "forward = staticmethod(lambda x: _cube_forward(x.double()))"),
+    "float32": (CUBE, FORWARD, "return x**3 + dtype.itemsize"),
     "float32-offset": (
         DISTANCE,
         "(x.unsqueeze(2) - y.mT).square().sum(1)",

@@ -24,7 +24,7 @@ def functions(text: str) -> tuple[list[str], list[str] | None]:
     """
     tree = ast.parse(text)
     defined = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
-    whole = next(plain_tree(f).body for name, f in defined.items() if name.endswith("_forward"))
+    whole = next(plain_tree(f).body for name, f in defined.items() if name.endswith("forward"))
     # What stands without autocast is of the body.
     forward = [s for b in whole for s in (b.body if isinstance(b, ast.With) else [b])]
     # The bodies of all orders: the others are written in place, or have kernels.

@@ -75,13 +75,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _copy_forward(x):
-    return x.clone()
-
-
 class _Copy(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_copy_forward)
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
 
     @staticmethod
     def setup_context(ctx, inputs, y):
@@ -95,8 +94,6 @@ class _Copy(Function):
 
 def copy(x: torch.Tensor) -> torch.Tensor:
     """Returns y."""
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _copy_forward(x)
     return rt.apply(_Copy, x)
 '''
 
@@ -119,16 +116,15 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _scaled_exp_forward(x, w, eps):
-    e = torch.exp(x)
-    y = e * w
-    s = e + eps
-    return y, s
-
-
 class _ScaledExp(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_scaled_exp_forward)
+
+    @staticmethod
+    def forward(x, w, eps):
+        e = torch.exp(x)
+        y = e * w
+        s = e + eps
+        return y, s
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -155,10 +151,6 @@ def scaled_exp(
     size = x.shape[0]
     if w.shape[0] != size:
         raise ValueError(f"w has {w.shape[0]}, not {size}")
-    if torch.compiler.is_compiling():
-        x, w = rt.distinct(x, w)
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return _scaled_exp_forward(x, w, eps)
     return rt.apply(_ScaledExp, x, w, eps)
 '''
 
@@ -212,13 +204,12 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _pick_all_forward(x):
-    return x.clone()
-
-
 class _PickAll(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_pick_all_forward)
+
+    @staticmethod
+    def forward(x):
+        return x.clone()
 
     @staticmethod
     def setup_context(ctx, inputs, y):
@@ -230,13 +221,12 @@ class _PickAll(Function):
         return grad_x
 
 
-def _pick_sum_forward(x):
-    return x.sum()
-
-
 class _PickSum(Function):
     generate_vmap_rule = True
-    forward = staticmethod(_pick_sum_forward)
+
+    @staticmethod
+    def forward(x):
+        return x.sum()
 
     @staticmethod
     def setup_context(ctx, inputs, s):
@@ -250,8 +240,8 @@ class _PickSum(Function):
 
 
 _OPTIONS = {
-    "all": (_PickAll, _pick_all_forward),
-    "sum": (_PickSum, _pick_sum_forward),
+    "all": _PickAll,
+    "sum": _PickSum,
 }
 
 
@@ -259,9 +249,7 @@ def pick(x: torch.Tensor, reduction: Literal["all", "sum"] = "all") -> torch.Ten
     """Returns y."""
     if not isinstance(reduction, str) or reduction not in _OPTIONS:
         raise rt.explained("pick", "x[i]; reduction in all|sum", x, reduction)
-    function, forward = _OPTIONS[reduction]
-    if not torch.is_grad_enabled() or rt.forward_mode():
-        return forward(x)
+    function = _OPTIONS[reduction]
     return rt.apply(function, x)
 '''
 
@@ -470,7 +458,7 @@ def test_every_source_is_python_of_one_class_for_each_option(sources):
         for made in classes:
             methods = [n.name for n in made.body if isinstance(n, ast.FunctionDef)]
             moves = made.name.endswith("Dual")
-            assert methods == (["tangent"] if moves else ["setup_context", "backward"])
+            assert methods == (["tangent"] if moves else ["forward", "setup_context", "backward"])
         imported = {
             n.module if isinstance(n, ast.ImportFrom) else n.names[0].name
             for n in ast.walk(tree)

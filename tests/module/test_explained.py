@@ -11,7 +11,7 @@ import torch
 from kit.each import each_row
 
 import derive
-from derive import catalog
+from derive import catalog, loaded
 from derive.api import source
 from derive.check import oracle
 
@@ -183,6 +183,25 @@ WRONG = [
 def test_a_wrong_call_is_told_its_first_fault(name, tensors, parameters, error, message):
     with pytest.raises(error, match=f"^{re.escape(f'{name}: {message}')}$"):
         derive.load(OPS[name])(*tensors, **parameters)
+
+
+ALONE = {name: loaded.function(name, source(op)) for name, op in OPS.items()}
+"""Of modules that import torch alone: they have the checks that their signatures want."""
+
+
+@each_row("name, tensors, parameters, error, message", WRONG)
+def test_a_module_alone_tells_the_same(name, tensors, parameters, error, message):
+    with pytest.raises(error, match=f"^{re.escape(f'{name}: {message}')}$"):
+        ALONE[name](*tensors, **parameters)
+
+
+def test_a_module_alone_has_no_checks_that_find_nothing():
+    alone = source(derive.parse("op f(x[n,k]) -> y; y[n,k] = x[n,k]**3"))
+    some = source(derive.parse("op f(x[n,k], w[k]) -> y; y[n,k] = x[n,k]*w[k]"))
+    assert "_equals" in some
+    words = ("_places(", "_groups", "_optional", "_number_faults", "_quotients", "_products")
+    assert not [w for w in words if w in some]
+    assert "_equals" not in alone and "_devices" not in alone
 
 
 RIGHT = {

@@ -15,7 +15,7 @@ READ_AGAIN = (
 
 def body(text: str) -> str:
     source = derive.source(derive.parse(text))
-    return source.partition("def _f_forward(")[2].partition("\n\n\n")[0]
+    return source.partition("def forward(")[2].partition("def setup_context")[0]
 
 
 def test_what_is_read_again_stays():

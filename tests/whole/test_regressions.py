@@ -247,7 +247,7 @@ def test_products_of_the_same_along_two_axes_are_two():
 
 def test_a_condition_on_an_index_is_decided_where_a_delta_puts_it():
     op = parse("op f(w[j], q[j]) -> y\ny[j] = sum[u | u != j](where(u == j, q[u], w[u]))")
-    forward = source(op).partition("def _f_forward(w, q):\n")[2].partition("class")[0]
+    forward = source(op).partition("def forward(w, q):\n")[2].partition("@")[0]
     read = [line for line in forward.splitlines() if "autocast_float32(w, q)" not in line]
     assert len(read) > 1 and "q" not in re.findall(r"\w+", "\n".join(read))
 

@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 86_100,
+    "derive": 86_200,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -28,7 +28,7 @@ LIMITS = {
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_400,
-    "templates": 1_700,
+    "templates": 1_800,
     "tests": 68_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""

@@ -286,7 +286,7 @@ def test_a_sum_over_an_equality(text, sizes):
     y = load(op)(*leaves)
     (wanted,) = oracle.outputs(op, arrays, {}).values()
     np.testing.assert_allclose(y.detach().numpy(), wanted)
-    assert "==" not in source(op).partition("_forward(")[2].partition("\n\n\n")[0]
+    assert "==" not in source(op).partition("def forward(")[2].partition("def setup_context")[0]
     y.sum().backward()
     for name, leaf in zip(arrays, leaves, strict=True):
         expected = oracle.gradient(op, arrays, {"y": np.ones_like(wanted)}, {}, name)

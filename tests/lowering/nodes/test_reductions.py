@@ -20,7 +20,7 @@ FORMS = {
 @pytest.mark.parametrize("line", FORMS)
 def test_a_reduction_is_a_call(line):
     text = f"op f(x[i,j]) -> y\n{line}"
-    forward = source(parse(text)).partition("_forward(")[2].partition("class ")[0]
+    forward = source(parse(text)).partition("def forward(")[2].partition("def setup_context")[0]
     assert FORMS[line] in forward
     assert_right(text)
 

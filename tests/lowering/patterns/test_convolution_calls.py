@@ -566,7 +566,7 @@ def assert_the_same(text, tensors, parameters):
         with nothing_recognised():
             general = source(op)
         (expected,) = oracle.outputs(op, tensors, parameters).values()
-    assert "conv" in recognised.partition("_forward(")[2] and "conv" not in general
+    assert "conv" in recognised.partition("def forward(")[2] and "conv" not in general
     found = [
         results(getattr(module(f"derive_convolve_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))

@@ -136,7 +136,7 @@ CODE = {
 @each_row("text", [t for t, code in CODE.items() if any(code)])
 def test_the_code_that_an_expert_writes(text):
     code = source_without_reuse(made(text))
-    for function, expected in zip(("_f_forward", "backward"), CODE[text], strict=True):
+    for function, expected in zip(("forward", "backward"), CODE[text], strict=True):
         for line in expected or ():
             assert line in lines(code, function)
 

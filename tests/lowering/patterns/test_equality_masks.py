@@ -13,8 +13,8 @@ READ = "op f(x[i,u], z[u]) -> y\ny[i] = sum[u]([u == 2*i + 1]*x[i,u]*z[u])"
 
 @pytest.mark.parametrize("text", [PLACED, READ], ids=["placed", "read"])
 def test_no_bracket_becomes_a_mask(text):
-    forward = source(parse(text)).partition("backward(ctx")[0]
-    assert "==" not in forward.partition("_forward(")[2].partition("class")[0]
+    forward = source(parse(text)).partition("def forward(")[2]
+    assert "==" not in forward.partition("backward(ctx")[0]
     assert_right(text)
 
 

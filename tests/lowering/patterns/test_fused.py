@@ -50,13 +50,13 @@ PLAIN = {
 @pytest.mark.parametrize("text", [t for t, line in {**CODE, **PLAIN}.items() if line], ids=named)
 def test_the_code(text):
     expected = {**CODE, **PLAIN}[text]
-    found = lines(source_without_reuse(made(text)), "_f_forward")
+    found = lines(source_without_reuse(made(text)), "forward")
     assert expected in found
 
 
 @pytest.mark.parametrize("text", [*CODE, *PLAIN], ids=named)
 def test_what_is_fused(text):
-    body = "".join(lines(source_without_reuse(made(text)), "_f_forward"))
+    body = "".join(lines(source_without_reuse(made(text)), "forward"))
     assert ("addmm(" in body or "baddbmm(" in body) == (text in CODE)
 
 

@@ -210,7 +210,7 @@ y[n,d] = x[n,d] + sum[e]([dst[e] == n]*x[src[e],d]*s[n]*rsqrt(deg[src[e]]*deg[n]
 @pytest.mark.parametrize("nodes", (0, 1, 4))
 def test_what_is_read_at_places_has_no_branches(nodes):
     code = source_without_reuse(parse(GRAPH))
-    bodies = code.partition("def _f_forward(")[2].partition("\ndef f(")[0]
+    bodies = code.partition("def forward(")[2].partition("\ndef f(")[0]
     assert "if x.shape[0]" not in bodies and "dst == dst" not in bodies
     assert "rt.index_add_if_any(" in bodies and ".mT" not in bodies
     random = np.random.default_rng(0)
