@@ -324,7 +324,14 @@ class _InPlace:
         return call
 
 
-# Selection by a mask.
+# Reductions by name, and selection by a mask.
+
+
+def reduced(x, reduction):
+    """The mean of all elements, their sum, or x itself."""
+    if reduction == "mean":
+        return x.mean()
+    return x.sum() if reduction == "sum" else x
 
 
 def where(mask, x, y):
@@ -1288,42 +1295,50 @@ def _checks():
 
 
 def _types(inputs, clauses, given):
+    """Yield the faults of required arguments that are no tensors."""
     for t in _required(inputs):
         yield from _type_faults(t)
 
 
 def _flags(inputs, clauses, given):
+    """Yield the faults of flags."""
     for left, sign, _ in clauses:
         if sign == "=keep(" and type(given[left]) is not bool:
             yield TypeError, f"{left} must be True or False, not {given[left]!r:.60}"
 
 
 def _ranks(inputs, clauses, given):
+    """Yield the faults of the ranks of required tensors."""
     for t in _required(inputs):
         yield from _rank_faults(t)
 
 
 def _bounds(inputs, clauses, given):
+    """Yield the faults of bounds of numbers."""
     signs = "=size(", ">=", "<=", "!=", ">", "<"
     yield from _number_faults(clauses, given, signs)
 
 
 def _dtypes(inputs, clauses, given):
+    """Yield the faults of the dtypes of required tensors."""
     for t in _required(inputs):
         yield from _dtype_faults(t)
 
 
 def _devices(inputs, clauses, given):
+    """Yield the faults of the devices of required tensors."""
     first, *others = _required(inputs)
     for t in others:
         yield from _device_faults(t, first)
 
 
 def _divisors(inputs, clauses, given):
+    """Yield the faults of numbers by which a size is divided."""
     yield from _number_faults(clauses, given, (" is a divisor",))
 
 
 def _shapes(inputs, clauses, given):
+    """Yield the faults of the shapes of required tensors."""
     yield from _shape_faults(inputs, clauses, given, _required(inputs))
 
 
@@ -1343,6 +1358,7 @@ def _shape_checks():
 
 
 def _optional(inputs, clauses, given):
+    """Yield the faults of optional tensors that are given."""
     for t in [t for t in inputs if t[3] and t[4] is not None]:
         for faults in (_type_faults, _rank_faults, _dtype_faults):
             yield from faults(t)
@@ -1351,10 +1367,12 @@ def _optional(inputs, clauses, given):
 
 
 def _signs(inputs, clauses, given):
+    """Yield the faults of the signs of numbers."""
     yield from _number_faults(clauses, given, (" is positive", " is not negative"))
 
 
 def _choices(inputs, clauses, given):
+    """Yield the faults of choices."""
     for left, sign, right in clauses:
         names = right.split("|")
         if sign == " in " and not (

@@ -37,8 +37,7 @@ class _Abs(Function):
 def abs(input: torch.Tensor) -> torch.Tensor:
     """Absolute value of each element.
 
-    At the kink 0 the slope is 0, as torch.abs. Returns F[*p] of input[*p]. A TypeError
-    or ValueError names the argument that does not fit.
+    At the kink 0 the slope is 0, as torch.abs. Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("abs", "input[*p]", input)

@@ -40,8 +40,7 @@ class _Acos(Function):
 def acos(input: torch.Tensor) -> torch.Tensor:
     """Arccosine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("acos", "input[*p]", input)

@@ -68,8 +68,7 @@ def addmm(
 ) -> torch.Tensor:
     """Multiple of a matrix plus a multiple of a product.
 
-    Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j]. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
     """
     beta = beta if type(beta) is float else rt.number(beta, "addmm: beta")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "addmm: alpha")

@@ -120,8 +120,7 @@ def alibi_attention(
     """Causal attention with scores that fall with the distance (ALiBi).
 
     Each head has its own slope. Returns output[*b,h,i,e] of query[*b,h,i,d],
-    key[*b,h,j,d], value[*b,h,j,e] and slopes[h]. A TypeError or ValueError names the
-    argument that does not fit.
+    key[*b,h,j,d], value[*b,h,j,e] and slopes[h].
     """
     if (
         not rt.floating(query, key, value, slopes)

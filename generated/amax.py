@@ -46,7 +46,6 @@ def amax(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
 
     Equal values share the gradient evenly, as torch.amax. Returns F[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
-    A TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "amax: dim")
     if (

@@ -40,8 +40,7 @@ class _Asin(Function):
 def asin(input: torch.Tensor) -> torch.Tensor:
     """Arcsine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("asin", "input[*p]", input)

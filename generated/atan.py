@@ -39,8 +39,7 @@ class _Atan(Function):
 def atan(input: torch.Tensor) -> torch.Tensor:
     """Arctangent of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("atan", "input[*p]", input)

@@ -68,8 +68,7 @@ class _Atan2Dual(rt.Dual, _Atan2):
 def atan2(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Angle of the point whose coordinates are other and input, in that order.
 
-    Returns F[*p] of input[*p] and other[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns F[*p] of input[*p] and other[*p].
     """
     if not rt.floating(input, other) or other.shape != input.shape:
         raise rt.explained("atan2", "input[*p], other[*p]", input, other)

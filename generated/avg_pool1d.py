@@ -52,8 +52,7 @@ def avg_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     """Mean over windows of one axis.
 
     stride is always given; without torch's padding, ceil_mode and count_include_pad.
-    Returns output[n,c,u] of input[n,c,t]. kernel_size is the size of index k. A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[n,c,u] of input[n,c,t]. kernel_size is the size of index k.
     """
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")

@@ -54,7 +54,7 @@ def avg_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
 
     stride is always given; without torch's padding, ceil_mode, count_include_pad and
     divisor_override. Returns output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size
-    of index i. A TypeError or ValueError names the argument that does not fit.
+    of index i.
     """
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "avg_pool2d: kernel_size")

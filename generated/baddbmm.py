@@ -68,8 +68,7 @@ def baddbmm(
 ) -> torch.Tensor:
     """addmm of each matrix of a batch.
 
-    Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j]. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
     """
     beta = beta if type(beta) is float else rt.number(beta, "baddbmm: beta")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "baddbmm: alpha")

@@ -145,8 +145,7 @@ def barlow_twins_loss(
 ) -> torch.Tensor:
     """Cross-correlation of two views against the identity (Zbontar and others, 2021).
 
-    Returns loss of first[n,i] and second[n,i]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns loss of first[n,i] and second[n,i].
     """
     if type(weight) is not float:
         weight = rt.number(weight, "barlow_twins_loss: weight")

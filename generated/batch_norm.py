@@ -114,8 +114,7 @@ def batch_norm(
     number, or by one less with correction=1, as in torch.var. torch's running_mean and
     running_var, which momentum updates, are not kept, and training is True. Returns
     output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c] (None means
-    zeros). eps is greater than 0. A TypeError or ValueError names the argument that
-    does not fit.
+    zeros). eps is greater than 0.
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
     if type(correction) is not float:

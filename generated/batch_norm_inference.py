@@ -120,8 +120,7 @@ def batch_norm_inference(
     """Batch normalization by a mean and a variance that are given.
 
     Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
-    (None means ones) and bias[c] (None means zeros). A TypeError or ValueError names
-    the argument that does not fit.
+    (None means ones) and bias[c] (None means zeros).
     """
     eps = eps if type(eps) is float else rt.number(eps, "batch_norm_inference: eps")
     if (

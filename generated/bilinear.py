@@ -85,7 +85,7 @@ def bilinear(
     """Bilinear layer with an optional bias, torch.nn.functional.bilinear.
 
     Returns output[*b,k] of input1[*b,i], input2[*b,j], weight[k,i,j] and bias[k] (None
-    means zeros). A TypeError or ValueError names the argument that does not fit.
+    means zeros).
     """
     if (
         not rt.floating(input1, input2, weight)

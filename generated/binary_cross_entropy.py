@@ -24,14 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _BinaryCrossEntropy(Function):
     generate_vmap_rule = True
 
@@ -50,7 +42,7 @@ class _BinaryCrossEntropy(Function):
             if weight is None
             else reuse.neg(reuse.mul(input_target_sum, weight))
         )
-        return _binary_cross_entropy_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -109,9 +101,6 @@ class _BinaryCrossEntropy(Function):
         return grad_input, grad_target, grad_weight, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def binary_cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -121,16 +110,14 @@ def binary_cross_entropy(
     """Cross-entropy of probabilities of two classes.
 
     A logarithm is at least -100. Returns average (reduction="mean"), total ("sum") or
-    loss[*p] ("none") of input[*p], target[*p] and weight[*p] (None means ones). A
-    TypeError or ValueError names the argument that does not fit.
+    loss[*p] ("none") of input[*p], target[*p] and weight[*p] (None means ones).
     """
     if (
         target is None
         or not rt.floating_if_given(input, target, weight)
         or target.shape != input.shape
         or (weight is not None and weight.shape != input.shape)
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p], weight[*p]=None; reduction in mean|sum|none"
         raise rt.explained(

@@ -25,14 +25,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _binary_cross_entropy_with_logits_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _BinaryCrossEntropyWithLogits(Function):
     generate_vmap_rule = True
 
@@ -57,7 +49,7 @@ class _BinaryCrossEntropyWithLogits(Function):
             if weight is None
             else reuse.neg(reuse.mul(input_sum, weight))
         )
-        return _binary_cross_entropy_with_logits_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -117,9 +109,6 @@ class _BinaryCrossEntropyWithLogits(Function):
         return grad_input, grad_target, grad_weight, grad_pos_weight, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def binary_cross_entropy_with_logits(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -132,8 +121,7 @@ def binary_cross_entropy_with_logits(
     pos_weight is that of the positive targets of each class, in the last axis. It comes
     before reduction; in torch, after it. Returns average (reduction="mean"), total
     ("sum") or loss[*p,c] ("none") of input[*p,c], target[*p,c], weight[*p,c] (None
-    means ones) and pos_weight[c] (None means ones). A TypeError or ValueError names the
-    argument that does not fit.
+    means ones) and pos_weight[c] (None means ones).
     """
     if (
         target is None
@@ -142,8 +130,7 @@ def binary_cross_entropy_with_logits(
         or target.shape != input.shape
         or (weight is not None and weight.shape != input.shape)
         or (pos_weight is not None and pos_weight.shape != input.shape[-1:])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[*p,c], target[*p,c], weight[*p,c]=None, pos_weight[c]=None; "

@@ -114,8 +114,7 @@ def cauchy_kernel(
 ) -> torch.Tensor:
     """Cauchy kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "cauchy_kernel: gamma")
     if (

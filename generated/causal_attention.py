@@ -96,8 +96,7 @@ def causal_attention(
 ) -> torch.Tensor:
     """Attention of each position to itself and those before, torch's is_causal=True.
 
-    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
     """
     if (
         not rt.floating(query, key, value)

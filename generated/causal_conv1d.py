@@ -80,8 +80,7 @@ def causal_conv1d(
     """Convolution that sees no later step.
 
     The k-th value of the kernel meets the input of dilation*k steps before. Returns
-    output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros). A
-    TypeError or ValueError names the argument that does not fit.
+    output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
     """
     if type(dilation) is not int:
         dilation = rt.integer(dilation, "causal_conv1d: dilation")

@@ -128,8 +128,7 @@ def causal_linear_attention(
 ) -> torch.Tensor:
     """Linear attention of each position to itself and those before.
 
-    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
     """
     if (
         not rt.floating(query, key, value)

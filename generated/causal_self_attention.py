@@ -136,8 +136,7 @@ def causal_self_attention(
 ) -> torch.Tensor:
     """One head of causal self-attention with its projections.
 
-    Returns output[n,i,e] of x[n,i,k], Wq[d,k], Wk[d,k] and Wv[e,k]. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns output[n,i,e] of x[n,i,k], Wq[d,k], Wk[d,k] and Wv[e,k].
     """
     if (
         not rt.floating(x, Wq, Wk, Wv)

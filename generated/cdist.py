@@ -111,8 +111,7 @@ def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     """Euclidean distances of all pairs of rows.
 
     Equal rows have no gradient. torch's p is 2, and compute_mode is as for
-    donot_use_mm. Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or
-    ValueError names the argument that does not fit.
+    donot_use_mm. Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if (
         not rt.floating(x1, x2)

@@ -49,8 +49,7 @@ class _CdistManhattan(Function):
 def cdist_manhattan(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     """Sums of absolute differences of all pairs of rows, torch.cdist with p=1.
 
-    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if (
         not rt.floating(x1, x2)

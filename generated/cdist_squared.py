@@ -98,8 +98,7 @@ class _CdistSquared(Function):
 def cdist_squared(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
     """Squared Euclidean distances of all pairs of rows.
 
-    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if (
         not rt.floating(x1, x2)

@@ -51,8 +51,7 @@ class _Celu(Function):
 def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     """Continuously differentiable exponential linear unit.
 
-    Returns output[*p] of input[*p]. alpha is different from 0. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns output[*p] of input[*p]. alpha is different from 0.
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
     if not rt.floating(input) or alpha == 0:

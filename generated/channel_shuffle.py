@@ -24,8 +24,7 @@ def _channel_shuffle_forward(input, groups):
 def channel_shuffle(input: torch.Tensor, groups: int) -> torch.Tensor:
     """Channels of all groups in turn.
 
-    Returns output[n,(c g),*q] of input[n,(g c),*q]. groups is the size of index g. A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[n,(c g),*q] of input[n,(g c),*q]. groups is the size of index g.
     """
     if type(groups) is not int:
         groups = rt.integer(groups, "channel_shuffle: groups")

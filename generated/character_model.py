@@ -210,8 +210,7 @@ def character_model(
     Predicts character Yb[n] from the t characters Xb[n,t] before it: embedding, linear
     layer, batch norm, tanh, linear layer, and the cross- entropy written out in full.
     Returns loss of C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j],
-    Xb[n,t] (int64) and Yb[n] (int64). A TypeError or ValueError names the argument that
-    does not fit.
+    Xb[n,t] (int64) and Yb[n] (int64).
     """
     eps = eps if type(eps) is float else rt.number(eps, "character_model: eps")
     if (

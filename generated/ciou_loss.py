@@ -57,14 +57,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _ciou_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _CiouLoss(Function):
     generate_vmap_rule = True
 
@@ -105,7 +97,7 @@ class _CiouLoss(Function):
         iou = common / union  # iou[n]
         alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
         loss = apart + shape * alpha - iou + 1
-        return _ciou_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -319,9 +311,6 @@ class _CiouLoss(Function):
         return grad_boxes1, grad_boxes2, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def ciou_loss(
     boxes1: torch.Tensor,
     boxes2: torch.Tensor,
@@ -332,16 +321,14 @@ def ciou_loss(
 
     As torchvision's complete_box_iou_loss: the weight alpha of the shapes is not
     differentiated. Returns average (reduction="mean"), total ("sum") or loss[n]
-    ("none") of boxes1[n,c] and boxes2[n,c]. A TypeError or ValueError names the
-    argument that does not fit.
+    ("none") of boxes1[n,c] and boxes2[n,c].
     """
     eps = eps if type(eps) is float else rt.number(eps, "ciou_loss: eps")
     if (
         not rt.floating(boxes1, boxes2)
         or boxes1.dim() != 2
         or boxes2.shape != boxes1.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "boxes1[n,c], boxes2[n,c]; reduction in mean|sum|none"
         raise rt.explained("ciou_loss", signature, boxes1, boxes2, reduction)

@@ -44,8 +44,7 @@ def clamp(
     """Value between two bounds.
 
     On a bound the gradient goes to the input, as torch.clamp. torch's min and max are
-    called lo and hi. Returns F[*p] of input[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    called lo and hi. Returns F[*p] of input[*p].
     """
     lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
     hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")

@@ -45,8 +45,7 @@ class _Concat(Function):
 def concat(A: torch.Tensor, B: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """Two tensors one after the other along dim, torch.concat((A, B), dim).
 
-    Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q]. dim is the position of axis k. A
-    TypeError or ValueError names the argument that does not fit.
+    Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
     if (

@@ -82,8 +82,7 @@ def conv1d(
     """Convolution over one axis.
 
     groups is 1: see grouped_conv1d. Returns output[n,o,u] of input[n,c,t],
-    weight[o,c,k] and bias[o] (None means zeros). A TypeError or ValueError names the
-    argument that does not fit.
+    weight[o,c,k] and bias[o] (None means zeros).
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv1d: stride")
     if type(padding) is not int:

@@ -82,8 +82,7 @@ def conv2d(
     """Convolution over two axes.
 
     torch's groups is 1. Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and
-    bias[o] (None means zeros). A TypeError or ValueError names the argument that does
-    not fit.
+    bias[o] (None means zeros).
     """
     stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
     if type(padding) is not int:

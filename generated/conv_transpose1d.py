@@ -96,8 +96,7 @@ def conv_transpose1d(
     """Transposed convolution over one axis.
 
     torch's groups is 1. Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and
-    bias[o] (None means zeros). A TypeError or ValueError names the argument that does
-    not fit.
+    bias[o] (None means zeros).
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "conv_transpose1d: stride")

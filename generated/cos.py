@@ -40,8 +40,7 @@ class _Cos(Function):
 def cos(input: torch.Tensor) -> torch.Tensor:
     """Cosine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("cos", "input[*p]", input)

@@ -39,8 +39,7 @@ class _Cosh(Function):
 def cosh(input: torch.Tensor) -> torch.Tensor:
     """Hyperbolic cosine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("cosh", "input[*p]", input)

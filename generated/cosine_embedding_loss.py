@@ -29,14 +29,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cosine_embedding_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _CosineEmbeddingLoss(Function):
     generate_vmap_rule = True
 
@@ -49,7 +41,7 @@ class _CosineEmbeddingLoss(Function):
         cosine = (input1 * input2).sum(1) * (square1 * square2).rsqrt()  # cosine[n]
         apart = torch.where(target == -1, (cosine - margin).clamp(min=0), 0)  # apart[n]
         loss = torch.where(target == 1, 1 - cosine, apart)
-        loss = _cosine_embedding_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, square1, square2, cosine
 
     @staticmethod
@@ -119,9 +111,6 @@ class _CosineEmbeddingLoss(Function):
         return grad_input1, grad_input2, grad_target, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def cosine_embedding_loss(
     input1: torch.Tensor,
     input2: torch.Tensor,
@@ -132,8 +121,7 @@ def cosine_embedding_loss(
     """Loss of pairs that are to point the same way (target 1), or not (-1).
 
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    input1[n,d], input2[n,d] and target[n]. A TypeError or ValueError names the argument
-    that does not fit.
+    input1[n,d], input2[n,d] and target[n].
     """
     if type(margin) is not float:
         margin = rt.number(margin, "cosine_embedding_loss: margin")
@@ -142,8 +130,7 @@ def cosine_embedding_loss(
         or input1.dim() != 2
         or input2.shape != input1.shape
         or target.shape != input1.shape[:1]
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input1[n,d], input2[n,d], target[n]; reduction in mean|sum|none"
         raise rt.explained(

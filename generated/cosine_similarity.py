@@ -118,8 +118,7 @@ def cosine_similarity(
     """Cosine of the angle between two vectors along dim.
 
     Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q]. dim is the position of axis k
-    and eps is at least 0. A TypeError or ValueError names the argument that does not
-    fit.
+    and eps is at least 0.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "cosine_similarity: dim")
     eps = eps if type(eps) is float else rt.number(eps, "cosine_similarity: eps")

@@ -138,8 +138,7 @@ def covariance_of_quaternion(
     """Covariance of a Gaussian from its rotation and scales (Kerbl and others, 2023).
 
     The rotation is a quaternion (w, x, y, z) of any length, the scales are those along
-    the turned axes. Returns covariance[n,i,j] of quaternion[n,q] and scale[n,k]. A
-    TypeError or ValueError names the argument that does not fit.
+    the turned axes. Returns covariance[n,i,j] of quaternion[n,q] and scale[n,k].
     """
     if (
         not rt.floating(quaternion, scale)

@@ -107,8 +107,7 @@ def cox_loss(
     """Negative partial log likelihood of survival (Cox).
 
     Those at risk are who lives as long or longer; ties are taken as Breslow does.
-    Returns loss of log_hazard[n], time[n] and event[n] (bool). A TypeError or
-    ValueError names the argument that does not fit.
+    Returns loss of log_hazard[n], time[n] and event[n] (bool).
     """
     if (
         not rt.floating(log_hazard, time)

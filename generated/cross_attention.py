@@ -169,7 +169,7 @@ def cross_attention(
     """One head of attention from x to memory, with its projections.
 
     Returns output[*b,i,c] of x[*b,i,k], memory[*b,j,l], Wq[d,k], Wk[d,l], Wv[e,l] and
-    Wo[c,e]. A TypeError or ValueError names the argument that does not fit.
+    Wo[c,e].
     """
     if (
         not rt.floating(x, memory, Wq, Wk, Wv, Wo)

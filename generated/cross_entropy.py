@@ -167,9 +167,6 @@ def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
     return total / count
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def cross_entropy(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -184,8 +181,7 @@ def cross_entropy(
     classes; where nothing is left for these, one of them may be impossible, an input of
     -inf. Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
     input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). label_smoothing
-    is at least 0 and at most 1. A TypeError or ValueError names the argument that does
-    not fit.
+    is at least 0 and at most 1.
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
@@ -201,8 +197,7 @@ def cross_entropy(
         or not label_smoothing <= 1
         or target.shape != input.shape[:1] + input.shape[2:]
         or (weight is not None and weight.shape != input.shape[1:2])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,c,*q], target[n,*q]: int64, weight[c]=None; label_smoothing>=0; "

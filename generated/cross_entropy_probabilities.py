@@ -28,14 +28,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _cross_entropy_probabilities_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _CrossEntropyProbabilities(Function):
     generate_vmap_rule = True
 
@@ -55,7 +47,7 @@ class _CrossEntropyProbabilities(Function):
             if weight is None
             else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
         )
-        loss = _cross_entropy_probabilities_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, F
 
     @staticmethod
@@ -135,9 +127,6 @@ class _CrossEntropyProbabilities(Function):
         return grad_input, grad_target, grad_weight, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def cross_entropy_probabilities(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -149,8 +138,7 @@ def cross_entropy_probabilities(
 
     mean divides by the number of targets. Returns average (reduction="mean"), total
     ("sum") or loss[n,*q] ("none") of input[n,c,*q], target[n,c,*q] and weight[c] (None
-    means ones). label_smoothing is at least 0 and at most 1. A TypeError or ValueError
-    names the argument that does not fit.
+    means ones). label_smoothing is at least 0 and at most 1.
     """
     if type(label_smoothing) is not float:
         label_smoothing = rt.number(
@@ -164,8 +152,7 @@ def cross_entropy_probabilities(
         or not label_smoothing <= 1
         or target.shape != input.shape
         or (weight is not None and weight.shape != input.shape[1:2])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,c,*q], target[n,c,*q], weight[c]=None; label_smoothing>=0; "

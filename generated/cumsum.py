@@ -38,8 +38,7 @@ class _Cumsum(Function):
 def cumsum(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Sums of all values up to each position.
 
-    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "cumsum: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

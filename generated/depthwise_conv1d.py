@@ -91,8 +91,7 @@ def depthwise_conv1d(
 ) -> torch.Tensor:
     """Convolution of each channel by its own kernel.
 
-    Returns output[n,c,u] of input[n,c,t], weight[c,k] and bias[c] (None means zeros). A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[n,c,u] of input[n,c,t], weight[c,k] and bias[c] (None means zeros).
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "depthwise_conv1d: stride")

@@ -93,7 +93,7 @@ def depthwise_conv2d(
     """Convolution over two axes, each channel by its own kernel.
 
     Returns output[n,c,x,y] of input[n,c,h,w], weight[c,i,j] and bias[c] (None means
-    zeros). A TypeError or ValueError names the argument that does not fit.
+    zeros).
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "depthwise_conv2d: stride")

@@ -35,8 +35,7 @@ def diag_embed(input: torch.Tensor) -> torch.Tensor:
     """Matrix with given values on its diagonal, and 0 elsewhere.
 
     torch's dim1 and dim2 are the last two axes, and its offset is 0. Returns
-    output[*b,i,j] of input[*b,i]. A TypeError or ValueError names the argument that
-    does not fit.
+    output[*b,i,j] of input[*b,i].
     """
     if not rt.floating(input) or input.dim() < 1:
         raise rt.explained("diag_embed", "input[*b,i]", input)

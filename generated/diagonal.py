@@ -21,8 +21,7 @@ def diagonal(input: torch.Tensor) -> torch.Tensor:
     """Diagonal of a matrix.
 
     torch's dim1 and dim2 are the last two axes, and its offset is 0. Returns
-    output[*b,i] of input[*b,i,i']. A TypeError or ValueError names the argument that
-    does not fit.
+    output[*b,i] of input[*b,i,i'].
     """
     if not rt.floating(input) or input.dim() < 2 or input.shape[-1] != input.shape[-2]:
         raise rt.explained("diagonal", "input[*b,i,i'=i]", input)

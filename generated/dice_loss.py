@@ -29,14 +29,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _dice_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _DiceLoss(Function):
     generate_vmap_rule = True
 
@@ -54,7 +46,7 @@ class _DiceLoss(Function):
         u = 2 * found + smooth
         both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)  # both[n]
         loss = 1 - u / (both + smooth)
-        loss = _dice_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, u, both
 
     @staticmethod
@@ -111,9 +103,6 @@ class _DiceLoss(Function):
         return grad_input, grad_target, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def dice_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -124,15 +113,14 @@ def dice_loss(
 
     1 less what both have over the mean of the two, for each n. Returns average
     (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
-    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
+    target[n,*q].
     """
     smooth = smooth if type(smooth) is float else rt.number(smooth, "dice_loss: smooth")
     if (
         not rt.floating(input, target)
         or input.dim() < 1
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("dice_loss", signature, input, target, reduction)

@@ -159,8 +159,7 @@ def differential_attention(
 
     The difference of two attentions cancels what both give to irrelevant positions;
     weight is that of the second. Returns output[*b,i,e] of query1[*b,i,d],
-    key1[*b,j,d], query2[*b,i,d], key2[*b,j,d], value[*b,j,e] and weight. A TypeError or
-    ValueError names the argument that does not fit.
+    key1[*b,j,d], query2[*b,i,d], key2[*b,j,d], value[*b,j,e] and weight.
     """
     if (
         not rt.floating(query1, key1, query2, key2, value, weight)

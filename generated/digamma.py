@@ -39,8 +39,7 @@ class _Digamma(Function):
 def digamma(input: torch.Tensor) -> torch.Tensor:
     """Logarithmic derivative of the gamma function.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("digamma", "input[*p]", input)

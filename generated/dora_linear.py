@@ -149,8 +149,7 @@ def dora_linear(
 
     The direction has a correction of low rank, and its length is not differentiated.
     Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r],
-    magnitude[j] and bias[j] (None means zeros). A TypeError or ValueError names the
-    argument that does not fit.
+    magnitude[j] and bias[j] (None means zeros).
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "dora_linear: alpha")
     if (

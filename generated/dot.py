@@ -47,8 +47,7 @@ class _Dot(Function):
 def dot(input: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     """Scalar product of two vectors.
 
-    Returns y of input[i] and tensor[i]. A TypeError or ValueError names the argument
-    that does not fit.
+    Returns y of input[i] and tensor[i].
     """
     if (
         not rt.floating(input, tensor)

@@ -27,14 +27,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _dpo_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _DpoLoss(Function):
     generate_vmap_rule = True
 
@@ -67,7 +59,7 @@ class _DpoLoss(Function):
         loss = reuse.sub(
             reuse.mul(logsigmoid_margin, label_smoothing - 1), margin_label_smoothing
         )
-        return _dpo_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -127,9 +119,6 @@ class _DpoLoss(Function):
         )
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def dpo_loss(
     chosen: torch.Tensor,
     rejected: torch.Tensor,
@@ -143,8 +132,7 @@ def dpo_loss(
 
     The inputs are log-probabilities of whole answers. Returns average
     (reduction="mean"), total ("sum") or loss[n] ("none") of chosen[n], rejected[n],
-    reference_chosen[n] and reference_rejected[n]. A TypeError or ValueError names the
-    argument that does not fit.
+    reference_chosen[n] and reference_rejected[n].
     """
     beta = beta if type(beta) is float else rt.number(beta, "dpo_loss: beta")
     if type(label_smoothing) is not float:
@@ -155,8 +143,7 @@ def dpo_loss(
         or rejected.shape != chosen.shape
         or reference_chosen.shape != chosen.shape
         or reference_rejected.shape != chosen.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "chosen[n], rejected[n], reference_chosen[n], reference_rejected[n]; "

@@ -44,8 +44,7 @@ class _Elu(Function):
 def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
     """Exponential linear unit: x above 0, alpha*(exp(x) - 1) below.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
     if not rt.floating(input):

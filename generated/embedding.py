@@ -50,8 +50,7 @@ def embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
     Rows that are looked up often add up their gradients. Without torch's padding_idx,
     max_norm, norm_type, scale_grad_by_freq and sparse. Returns output[*p,d] of
-    input[*p] (int64) and weight[v,d]. A TypeError or ValueError names the argument that
-    does not fit.
+    input[*p] (int64) and weight[v,d].
     """
     if (
         not isinstance(input, torch.Tensor)

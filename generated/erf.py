@@ -44,8 +44,7 @@ class _Erf(Function):
 def erf(input: torch.Tensor) -> torch.Tensor:
     """Error function of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("erf", "input[*p]", input)

@@ -44,8 +44,7 @@ class _Erfc(Function):
 def erfc(input: torch.Tensor) -> torch.Tensor:
     """Complementary error function of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("erfc", "input[*p]", input)

@@ -38,8 +38,7 @@ class _Exp(Function):
 def exp(input: torch.Tensor) -> torch.Tensor:
     """Exponential of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("exp", "input[*p]", input)

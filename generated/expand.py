@@ -21,7 +21,7 @@ def expand(input: torch.Tensor, length: int) -> torch.Tensor:
     """`length` copies along a new first axis.
 
     torch's size is that of all axes. Returns output[n,*p] of input[*p]. length is the
-    size of index n. A TypeError or ValueError names the argument that does not fit.
+    size of index n.
     """
     length = length if type(length) is int else rt.integer(length, "expand: length")
     if not rt.floating(input) or length < 1:

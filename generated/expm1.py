@@ -38,8 +38,7 @@ class _Expm1(Function):
 def expm1(input: torch.Tensor) -> torch.Tensor:
     """exp(x) - 1, exact near 0.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("expm1", "input[*p]", input)

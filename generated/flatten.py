@@ -20,8 +20,7 @@ def _flatten_forward(input):
 def flatten(input: torch.Tensor) -> torch.Tensor:
     """The last two axes as one, torch.flatten(input, -2).
 
-    So start_dim is -2 and end_dim -1. Returns output[*p,(t d)] of input[*p,t,d]. A
-    TypeError or ValueError names the argument that does not fit.
+    So start_dim is -2 and end_dim -1. Returns output[*p,(t d)] of input[*p,t,d].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("flatten", "input[*p,t,d]", input)

@@ -35,8 +35,7 @@ def flip(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Values in reverse order along dim.
 
     There is one axis, where torch has several dims. Returns output[*p,t,*q] of
-    input[*p,t,*q]. dim is the position of axis t. A TypeError or ValueError names the
-    argument that does not fit.
+    input[*p,t,*q]. dim is the position of axis t.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

@@ -34,8 +34,7 @@ class _Floor(Function):
 def floor(input: torch.Tensor) -> torch.Tensor:
     """Largest integer that is not above x.
 
-    It has steps: the gradient is 0. Returns F[*p] of input[*p]. A TypeError or
-    ValueError names the argument that does not fit.
+    It has steps: the gradient is 0. Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("floor", "input[*p]", input)

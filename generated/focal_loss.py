@@ -35,14 +35,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _focal_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _FocalLoss(Function):
     generate_vmap_rule = True
 
@@ -58,7 +50,7 @@ class _FocalLoss(Function):
             else -weight.index_select(0, target.flatten()).reshape(target.shape) * right
         )
         loss = minus_weight_right * (-right.expm1()) ** gamma
-        loss = _focal_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, F
 
     @staticmethod
@@ -159,11 +151,8 @@ class _FocalLossDual(rt.Dual, _FocalLoss):
         d_loss = (
             d_F_at_target * weight_at_flat_target * right_difference - d_weight_right
         )
-        d_loss = _focal_loss_reduced(d_loss, reduction)
+        d_loss = rt.reduced(d_loss, reduction)
         return d_loss, d_F
-
-
-_OPTIONS = "mean", "sum", "none"
 
 
 def focal_loss(
@@ -176,8 +165,7 @@ def focal_loss(
     """Cross-entropy in which what is right already counts less.
 
     Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). A TypeError or
-    ValueError names the argument that does not fit.
+    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "focal_loss: gamma")
     if (
@@ -188,8 +176,7 @@ def focal_loss(
         or input.dim() < 2
         or target.shape != input.shape[:1] + input.shape[2:]
         or (weight is not None and weight.shape != input.shape[1:2])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,c,*q], target[n,*q]: int64, weight[c]=None; "

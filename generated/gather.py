@@ -42,7 +42,7 @@ def gather(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     Index has the axes of the input, and a size of its own along dim. It comes before
     dim, and the gradient is dense: torch's sparse_grad is False. Returns
     output[*p,k,*q] of input[*p,v,*q] and index[*p,k,*q] (int64). dim is the position of
-    axis v. A TypeError or ValueError names the argument that does not fit.
+    axis v.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "gather: dim")
     if (

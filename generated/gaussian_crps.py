@@ -25,14 +25,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gaussian_crps_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _GaussianCrps(Function):
     generate_vmap_rule = True
 
@@ -50,7 +42,7 @@ class _GaussianCrps(Function):
             scaled_exp_z_sqrt_two, z, reuse.erf(z / math.sqrt(2))
         )
         loss = reuse.mul(exp_z_sqrt_two_sum, scale)
-        return _gaussian_crps_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -86,9 +78,6 @@ class _GaussianCrps(Function):
         return grad_loc, grad_scale, grad_target, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def gaussian_crps(
     loc: torch.Tensor,
     scale: torch.Tensor,
@@ -99,14 +88,13 @@ def gaussian_crps(
 
     In closed form, as by Gneiting and Raftery (2007). Returns average
     (reduction="mean"), total ("sum") or loss[*p] ("none") of loc[*p], scale[*p] and
-    target[*p]. A TypeError or ValueError names the argument that does not fit.
+    target[*p].
     """
     if (
         not rt.floating(loc, scale, target)
         or scale.shape != loc.shape
         or target.shape != loc.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "loc[*p], scale[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("gaussian_crps", signature, loc, scale, target, reduction)

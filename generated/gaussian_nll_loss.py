@@ -25,14 +25,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _gaussian_nll_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _GaussianNllLoss(Function):
     generate_vmap_rule = True
 
@@ -44,7 +36,7 @@ class _GaussianNllLoss(Function):
         variance = var.clamp(min=eps)  # variance[*p]
         input_quotient = reuse.div(reuse.square(input - target), variance)
         loss = reuse.mul(reuse.add(input_quotient, variance.log()), 0.5)
-        return _gaussian_nll_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -76,9 +68,6 @@ class _GaussianNllLoss(Function):
         return grad_input, grad_target, grad_var, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def gaussian_nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -90,16 +79,14 @@ def gaussian_nll_loss(
 
     A variance below eps counts as eps and has no gradient; in torch it has that of eps.
     torch's full is False. Returns average (reduction="mean"), total ("sum") or loss[*p]
-    ("none") of input[*p], target[*p] and var[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    ("none") of input[*p], target[*p] and var[*p].
     """
     eps = eps if type(eps) is float else rt.number(eps, "gaussian_nll_loss: eps")
     if (
         not rt.floating(input, target, var)
         or target.shape != input.shape
         or var.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p], var[*p]; reduction in mean|sum|none"
         raise rt.explained(

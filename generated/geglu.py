@@ -64,8 +64,7 @@ class _Geglu(Function):
 def geglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """Gated linear unit with gelu.
 
-    Returns output[*p] of input[*p] and gate[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[*p] of input[*p] and gate[*p].
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
         raise rt.explained("geglu", "input[*p], gate[*p]", input, gate)

@@ -46,7 +46,7 @@ def global_avg_pool(input: torch.Tensor) -> torch.Tensor:
     """Mean over all positions.
 
     It is adaptive_avg_pool to size 1, without these axes. Returns output[n,c] of
-    input[n,c,*q]. A TypeError or ValueError names the argument that does not fit.
+    input[n,c,*q].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("global_avg_pool", "input[n,c,*q]", input)

@@ -53,7 +53,7 @@ def global_max_pool(input: torch.Tensor) -> torch.Tensor:
     """Maximum over all positions.
 
     It is adaptive_max_pool to size 1, without these axes. Returns output[n,c] of
-    input[n,c,*q]. A TypeError or ValueError names the argument that does not fit.
+    input[n,c,*q].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("global_max_pool", "input[n,c,*q]", input)

@@ -100,8 +100,7 @@ def global_response_norm(
 ) -> torch.Tensor:
     """Global response normalization (ConvNeXt V2, Woo and others, 2023).
 
-    Channels are last. Returns output[n,*s,c] of input[n,*s,c], weight[c] and bias[c]. A
-    TypeError or ValueError names the argument that does not fit.
+    Channels are last. Returns output[n,*s,c] of input[n,*s,c], weight[c] and bias[c].
     """
     eps = eps if type(eps) is float else rt.number(eps, "global_response_norm: eps")
     if (

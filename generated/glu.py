@@ -96,8 +96,7 @@ class _Glu(Function):
 def glu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """Gated linear unit: the second half along dim is the gate of the first.
 
-    Returns output[*p,k,*q] of input[*p,m,*q]. dim is the position of axis m. A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[*p,k,*q] of input[*p,m,*q]. dim is the position of axis m.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "glu: dim")
     if (

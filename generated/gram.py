@@ -44,8 +44,7 @@ class _Gram(Function):
 def gram(input: torch.Tensor) -> torch.Tensor:
     """Scalar products of all pairs of rows.
 
-    Returns C[*b,i,j] of input[*b,i,k]. A TypeError or ValueError names the argument
-    that does not fit.
+    Returns C[*b,i,j] of input[*b,i,k].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("gram", "input[*b,i,k]", input)

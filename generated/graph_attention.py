@@ -224,7 +224,7 @@ def graph_attention(
     Node n attends to the nodes from which an edge leads to it: a is what edge k asks
     for in head h, and a node without such edges gets 0. Returns output[n,(h d)] of
     x[n,f], weight[(h d),f], att_source[h,d], att_target[h,d], source[k] (int64) and
-    target[k] (int64). A TypeError or ValueError names the argument that does not fit.
+    target[k] (int64).
     """
     if type(negative_slope) is not float:
         negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")

@@ -152,8 +152,7 @@ def group_norm(
     The channels are g groups of c; weight and bias are those of a channel. num_groups
     is given by name; in torch it comes before weight. Returns output[n,d,*q] of
     input[n,(g c),*q], weight[d] (None means ones) and bias[d] (None means zeros).
-    num_groups is the size of index g. A TypeError or ValueError names the argument that
-    does not fit.
+    num_groups is the size of index g.
     """
     if type(num_groups) is not int:
         num_groups = rt.integer(num_groups, "group_norm: num_groups")

@@ -100,7 +100,7 @@ def grouped_conv1d(
 
     Those of the channels in make those of the channels out. Returns output[n,(g o),u]
     of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)] (None means zeros). groups is
-    the size of index g. A TypeError or ValueError names the argument that does not fit.
+    the size of index g.
     """
     if type(stride) is not int:
         stride = rt.integer(stride, "grouped_conv1d: stride")

@@ -190,8 +190,7 @@ def grouped_query_attention(
     """Attention in which r query heads share one head g of key and value.
 
     It is torch's enable_gqa=True. Returns output[*b,(g r),i,e] of query[*b,(g r),i,d],
-    key[*b,g,j,d] and value[*b,g,j,e]. A TypeError or ValueError names the argument that
-    does not fit.
+    key[*b,g,j,d] and value[*b,g,j,e].
     """
     if (
         not rt.floating(query, key, value)

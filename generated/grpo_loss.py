@@ -158,8 +158,7 @@ def grpo_loss(
 
     Of each of the g answers to a prompt n, mask says which tokens t it has. Returns
     loss of logprob[n,g,t], old_logprob[n,g,t], reference_logprob[n,g,t], reward[n,g]
-    and mask[n,g,t] (bool). A TypeError or ValueError names the argument that does not
-    fit.
+    and mask[n,g,t] (bool).
     """
     clip = clip if type(clip) is float else rt.number(clip, "grpo_loss: clip")
     beta = beta if type(beta) is float else rt.number(beta, "grpo_loss: beta")

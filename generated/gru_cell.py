@@ -201,7 +201,7 @@ def gru_cell(
 
     The gates are reset, update and new. Returns h[n,j] of input[n,i], hx[n,j],
     w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)] (None means zeros) and b_hh[(g j)] (None
-    means zeros). A TypeError or ValueError names the argument that does not fit.
+    means zeros).
     """
     if (
         not rt.floating(input, hx, w_ih, w_hh)

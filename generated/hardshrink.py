@@ -43,8 +43,7 @@ class _Hardshrink(Function):
 def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     """x, or 0 within lambd.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
     if not rt.floating(input):

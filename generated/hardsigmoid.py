@@ -56,8 +56,7 @@ class _HardsigmoidDual(rt.Dual, _Hardsigmoid):
 def hardsigmoid(input: torch.Tensor) -> torch.Tensor:
     """A sigmoid of three straight pieces.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("hardsigmoid", "input[*p]", input)

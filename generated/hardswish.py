@@ -47,8 +47,7 @@ class _Hardswish(Function):
 def hardswish(input: torch.Tensor) -> torch.Tensor:
     """x times its hardsigmoid.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("hardswish", "input[*p]", input)

@@ -57,7 +57,6 @@ def hardtanh(
     """x between two bounds, the bound beyond.
 
     Between its bounds the slope is 1, on them it is 0. Returns output[*p] of input[*p].
-    A TypeError or ValueError names the argument that does not fit.
     """
     if type(min_val) is not float:
         min_val = rt.number(min_val, "hardtanh: min_val")

@@ -23,14 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hinge_embedding_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _HingeEmbeddingLoss(Function):
     generate_vmap_rule = True
 
@@ -44,7 +36,7 @@ class _HingeEmbeddingLoss(Function):
         )
         input, target = rt.widened(input, target)
         loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
-        return _hinge_embedding_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -71,9 +63,6 @@ class _HingeEmbeddingLoss(Function):
         return grad_input, grad_target, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def hinge_embedding_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -83,15 +72,14 @@ def hinge_embedding_loss(
     """Distance where the target is 1, else what it lacks to the margin.
 
     Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p]. A TypeError or ValueError names the argument that does not fit.
+    and target[*p].
     """
     if type(margin) is not float:
         margin = rt.number(margin, "hinge_embedding_loss: margin")
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_embedding_loss", signature, input, target, reduction)

@@ -23,14 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _hinge_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _HingeLoss(Function):
     generate_vmap_rule = True
 
@@ -44,7 +36,7 @@ class _HingeLoss(Function):
         )
         input, target = rt.widened(input, target)
         loss = reuse.relu(1 - input * target)
-        return _hinge_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -69,9 +61,6 @@ class _HingeLoss(Function):
         return grad_input, grad_target, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def hinge_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -80,13 +69,12 @@ def hinge_loss(
     """Hinge loss of a score and a target of 1 or -1.
 
     Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p]. A TypeError or ValueError names the argument that does not fit.
+    and target[*p].
     """
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("hinge_loss", signature, input, target, reduction)

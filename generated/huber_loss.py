@@ -33,14 +33,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _huber_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _HuberLoss(Function):
     generate_vmap_rule = True
 
@@ -53,7 +45,7 @@ class _HuberLoss(Function):
         )
         input, target = rt.widened(input, target)
         loss = torch.ops.aten.huber_loss(input, target, 0, delta)
-        return _huber_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -92,10 +84,7 @@ class _HuberLossDual(rt.Dual, _HuberLoss):
             e * d_input_minus_d_target,
             delta * e.sign() * d_input_minus_d_target,
         )
-        return _huber_loss_reduced(d_loss, reduction)
-
-
-_OPTIONS = "mean", "sum", "none"
+        return rt.reduced(d_loss, reduction)
 
 
 def huber_loss(
@@ -108,16 +97,14 @@ def huber_loss(
 
     Its slope is delta there. Without torch's weight. Returns average
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
-    delta is greater than 0. A TypeError or ValueError names the argument that does not
-    fit.
+    delta is greater than 0.
     """
     delta = delta if type(delta) is float else rt.number(delta, "huber_loss: delta")
     if (
         not rt.floating(input, target)
         or not delta > 0
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; delta>0; reduction in mean|sum|none"
         raise rt.explained("huber_loss", signature, input, target, delta, reduction)

@@ -31,8 +31,7 @@ def im2col(
     """Patches of an image as columns, torch.nn.functional.unfold.
 
     Returns output[n,(c i j),(x y)] of input[n,c,h,w]. kernel_height is the size of
-    index i and kernel_width is the size of index j. A TypeError or ValueError names the
-    argument that does not fit.
+    index i and kernel_width is the size of index j.
     """
     if type(kernel_height) is not int:
         kernel_height = rt.integer(kernel_height, "im2col: kernel_height")

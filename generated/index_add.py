@@ -53,8 +53,7 @@ def index_add(
 
     Sources that have the same index add up. In torch dim comes before index. Returns
     output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q]. dim is the
-    position of axis v. A value of index that is no position of axis v is ignored. A
-    TypeError or ValueError names the argument that does not fit.
+    position of axis v. A value of index that is no position of axis v is ignored.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "index_add: dim")
     alpha = alpha if type(alpha) is float else rt.number(alpha, "index_add: alpha")

@@ -40,8 +40,7 @@ def index_select(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Te
     """Given rows of an axis, torch.index_select.
 
     The index comes before dim. Returns output[*p,k,*q] of input[*p,v,*q] and index[k]
-    (int64). dim is the position of axis v. A TypeError or ValueError names the argument
-    that does not fit.
+    (int64). dim is the position of axis v.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "index_select: dim")
     if (

@@ -37,14 +37,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _info_nce_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _InfoNce(Function):
     generate_vmap_rule = True
 
@@ -62,7 +54,7 @@ class _InfoNce(Function):
         )
         loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
         loss = loss.to(wide)
-        loss = _info_nce_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, similarity
 
     @staticmethod
@@ -172,11 +164,8 @@ class _InfoNceDual(rt.Dual, _InfoNce):
         similarity = (low_queries @ low_keys).to(wide) / temperature  # similarity[n,m]
         sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
         d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
-        d_loss = _info_nce_reduced(d_loss, reduction)
+        d_loss = rt.reduced(d_loss, reduction)
         return d_loss, None
-
-
-_OPTIONS = "mean", "sum", "none"
 
 
 def info_nce(
@@ -189,7 +178,7 @@ def info_nce(
 
     Each query is to find its own key among those of all. Returns average
     (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d] and
-    positive_key[n,d]. A TypeError or ValueError names the argument that does not fit.
+    positive_key[n,d].
     """
     if type(temperature) is not float:
         temperature = rt.number(temperature, "info_nce: temperature")
@@ -197,8 +186,7 @@ def info_nce(
         not rt.floating(query, positive_key)
         or query.dim() != 2
         or positive_key.shape != query.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "query[n,d], positive_key[n,d]; reduction in mean|sum|none"
         raise rt.explained("info_nce", signature, query, positive_key, reduction)

@@ -103,7 +103,7 @@ def instance_norm(
 
     Without torch's running_mean, running_var and momentum, so use_input_stats is True.
     Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
-    (None means zeros). A TypeError or ValueError names the argument that does not fit.
+    (None means zeros).
     """
     eps = eps if type(eps) is float else rt.number(eps, "instance_norm: eps")
     if (

@@ -50,8 +50,7 @@ class _KhatriRao(Function):
 def khatri_rao(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Kronecker product of each column with its like.
 
-    Returns C[(i j),k] of A[i,k] and B[j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns C[(i j),k] of A[i,k] and B[j,k].
     """
     if (
         not rt.floating(A, B)

@@ -61,8 +61,7 @@ class _Kron(Function):
 def kron(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Kronecker product of two matrices.
 
-    Returns C[(i k),(j l)] of input[i,j] and other[k,l]. A TypeError or ValueError names
-    the argument that does not fit.
+    Returns C[(i k),(j l)] of input[i,j] and other[k,l].
     """
     if not rt.floating(input, other) or input.dim() != 2 or other.dim() != 2:
         raise rt.explained("kron", "input[i,j], other[k,l]", input, other)

@@ -30,14 +30,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _kto_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _KtoLoss(Function):
     generate_vmap_rule = True
 
@@ -68,7 +60,7 @@ class _KtoLoss(Function):
             reuse.mul(reuse.sigmoid(-reward), desirable_weight),
             reuse.mul(reward.sigmoid(), undesirable_weight),
         )
-        loss = _kto_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, divergence
 
     @staticmethod
@@ -162,9 +154,6 @@ class _KtoLoss(Function):
         )
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def kto_loss(
     policy: torch.Tensor,
     reference: torch.Tensor,
@@ -181,7 +170,7 @@ def kto_loss(
     The point of reference is the divergence of unrelated answers, which is not
     differentiated. Returns average (reduction="mean"), total ("sum") or loss[n]
     ("none") of policy[n], reference[n], unrelated[m], unrelated_reference[m] and
-    desirable[n] (bool). A TypeError or ValueError names the argument that does not fit.
+    desirable[n] (bool).
     """
     beta = beta if type(beta) is float else rt.number(beta, "kto_loss: beta")
     if type(desirable_weight) is not float:
@@ -200,8 +189,7 @@ def kto_loss(
         or reference.shape != policy.shape
         or unrelated_reference.shape != unrelated.shape
         or desirable.shape != policy.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "policy[n], reference[n], unrelated[m], unrelated_reference[m], "

@@ -23,14 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _l1_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _L1Loss(Function):
     generate_vmap_rule = True
 
@@ -44,7 +36,7 @@ class _L1Loss(Function):
         )
         input, target = rt.widened(input, target)
         loss = reuse.abs(input - target)
-        return _l1_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -70,9 +62,6 @@ class _L1Loss(Function):
         return grad_input, grad_target, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def l1_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -81,14 +70,12 @@ def l1_loss(
     """Absolute error.
 
     Without torch's weight. Returns average (reduction="mean"), total ("sum") or
-    loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    loss[*p] ("none") of input[*p] and target[*p].
     """
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("l1_loss", signature, input, target, reduction)

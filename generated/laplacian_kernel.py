@@ -54,8 +54,7 @@ def laplacian_kernel(
 ) -> torch.Tensor:
     """Laplacian kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "laplacian_kernel: gamma")

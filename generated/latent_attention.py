@@ -191,7 +191,7 @@ def latent_attention(
     Keys and values are made of one latent vector for each position, and a part of the
     keys that all heads share carries the position. Returns output[b,h,i,e] of
     query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l], key_turned[b,j,r], Wk[h,d,l]
-    and Wv[h,e,l]. A TypeError or ValueError names the argument that does not fit.
+    and Wv[h,e,l].
     """
     if type(scale) is not float:
         scale = rt.number(scale, "latent_attention: scale")

@@ -98,7 +98,7 @@ def layer_norm(
 
     The axes of weight, which is always given, are those that are normalized: torch's
     normalized_shape. Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s]
-    (None means zeros). A TypeError or ValueError names the argument that does not fit.
+    (None means zeros).
     """
     eps = eps if type(eps) is float else rt.number(eps, "layer_norm: eps")
     if (

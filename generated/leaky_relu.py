@@ -46,8 +46,7 @@ class _LeakyRelu(Function):
 def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tensor:
     """x above 0, a small multiple of x below.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if type(negative_slope) is not float:
         negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")

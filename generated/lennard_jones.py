@@ -171,8 +171,7 @@ def lennard_jones(
 ) -> torch.Tensor:
     """Energy of particles that attract each other far away and repel each other nearby.
 
-    Returns energy of position[n,c]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns energy of position[n,c].
     """
     sigma = sigma if type(sigma) is float else rt.number(sigma, "lennard_jones: sigma")
     if type(epsilon) is not float:

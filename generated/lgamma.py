@@ -39,8 +39,7 @@ class _Lgamma(Function):
 def lgamma(input: torch.Tensor) -> torch.Tensor:
     """Logarithm of the absolute value of the gamma function.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("lgamma", "input[*p]", input)

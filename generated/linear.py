@@ -58,8 +58,7 @@ def linear(
 ) -> torch.Tensor:
     """Linear layer with an optional bias, torch.nn.functional.linear.
 
-    Returns output[*b,j] of input[*b,k], weight[j,k] and bias[j] (None means zeros). A
-    TypeError or ValueError names the argument that does not fit.
+    Returns output[*b,j] of input[*b,k], weight[j,k] and bias[j] (None means zeros).
     """
     if (
         weight is None

@@ -134,8 +134,7 @@ def linear_attention(
     """Attention by feature maps elu + 1, linear in the length.
 
     No score of a pair of positions is computed. Returns output[*b,i,e] of
-    query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError or ValueError names the
-    argument that does not fit.
+    query[*b,i,d], key[*b,j,d] and value[*b,j,e].
     """
     if (
         not rt.floating(query, key, value)

@@ -240,9 +240,6 @@ def _linear_cross_entropy_reduced(loss, target, weight, reduction, ignore_index)
     return total / count
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def linear_cross_entropy(
     input: torch.Tensor,
     linear_weight: torch.Tensor,
@@ -258,8 +255,7 @@ def linear_cross_entropy(
     torch's options choose how it is computed in parts. Returns average
     (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
     linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
-    weight[c] (None means ones). label_smoothing is at least 0 and at most 1. A
-    TypeError or ValueError names the argument that does not fit.
+    weight[c] (None means ones). label_smoothing is at least 0 and at most 1.
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
@@ -281,8 +277,7 @@ def linear_cross_entropy(
         or target.shape != input.shape[:1]
         or (linear_bias is not None and linear_bias.shape != linear_weight.shape[:1])
         or (weight is not None and weight.shape != linear_weight.shape[:1])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,d], linear_weight[c,d], target[n]: int64, linear_bias[c]=None, "

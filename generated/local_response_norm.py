@@ -137,8 +137,7 @@ def local_response_norm(
     """Each channel by the mean square of the channels around it.
 
     They are `window` channels, torch's size; channels outside count as 0. Returns
-    output[n,c,*q] of input[n,c,*q]. window is the size of index w. A TypeError or
-    ValueError names the argument that does not fit.
+    output[n,c,*q] of input[n,c,*q]. window is the size of index w.
     """
     if type(window) is not int:
         window = rt.integer(window, "local_response_norm: window")

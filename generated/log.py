@@ -39,8 +39,7 @@ class _Log(Function):
 def log(input: torch.Tensor) -> torch.Tensor:
     """Natural logarithm of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("log", "input[*p]", input)

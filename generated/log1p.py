@@ -39,8 +39,7 @@ class _Log1p(Function):
 def log1p(input: torch.Tensor) -> torch.Tensor:
     """Logarithm of 1 + x, exact near 0.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("log1p", "input[*p]", input)

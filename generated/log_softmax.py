@@ -44,8 +44,7 @@ class _LogSoftmax(Function):
 def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Logarithm of the softmax along dim.
 
-    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "log_softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

@@ -59,8 +59,7 @@ class _LogcumsumexpDual(rt.Dual, _Logcumsumexp):
 def logcumsumexp(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Logarithms of sums of exponentials up to each position.
 
-    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "logcumsumexp: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

@@ -40,8 +40,7 @@ class _Logsigmoid(Function):
 def logsigmoid(input: torch.Tensor) -> torch.Tensor:
     """Logarithm of the sigmoid.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("logsigmoid", "input[*p]", input)

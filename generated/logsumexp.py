@@ -55,7 +55,7 @@ def logsumexp(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Ten
     """Logarithm of the sum of exponentials over an axis.
 
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
-    axis k with size 1. A TypeError or ValueError names the argument that does not fit.
+    axis k with size 1.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "logsumexp: dim")
     if (

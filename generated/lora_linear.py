@@ -113,8 +113,7 @@ def lora_linear(
     """Linear layer with a correction of low rank (LoRA, Hu and others, 2022).
 
     Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r] and
-    bias[j] (None means zeros). A TypeError or ValueError names the argument that does
-    not fit.
+    bias[j] (None means zeros).
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "lora_linear: alpha")
     if (

@@ -97,8 +97,7 @@ def lp_pool1d(
 
     stride is always given; without torch's ceil_mode. Returns output[n,c,u] of
     input[n,c,t]. norm_type is greater than 0 and less than 1000000000 and kernel_size
-    is the size of index k. A TypeError or ValueError names the argument that does not
-    fit.
+    is the size of index k.
     """
     if type(norm_type) is not float:
         norm_type = rt.number(norm_type, "lp_pool1d: norm_type")

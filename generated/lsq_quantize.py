@@ -70,8 +70,7 @@ def lsq_quantize(
     """Quantization with a learned step (LSQ, Esser and others, 2020).
 
     The gradient passes through round, and that of the step is scaled. Returns
-    output[*p] of input[*p] and step. A TypeError or ValueError names the argument that
-    does not fit.
+    output[*p] of input[*p] and step.
     """
     qmin = qmin if type(qmin) is float else rt.number(qmin, "lsq_quantize: qmin")
     qmax = qmax if type(qmax) is float else rt.number(qmax, "lsq_quantize: qmax")

@@ -177,8 +177,7 @@ def lstm_cell(
 
     The gates are input, forget, cell and output. Returns h[n,j] and c[n,j] of
     input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i], w_hh[(g j),j'], b_ih[(g j)] (None means
-    zeros) and b_hh[(g j)] (None means zeros). A TypeError or ValueError names the
-    argument that does not fit.
+    zeros) and b_hh[(g j)] (None means zeros).
     """
     if (
         not rt.floating(input, hx, cx, w_ih, w_hh)

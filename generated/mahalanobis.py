@@ -73,7 +73,6 @@ def mahalanobis(u: torch.Tensor, v: torch.Tensor, VI: torch.Tensor) -> torch.Ten
     """Mahalanobis distance of each row to its partner.
 
     VI is the inverse of the covariance. Returns D[*b] of u[*b,k], v[*b,k] and VI[k,l].
-    A TypeError or ValueError names the argument that does not fit.
     """
     if (
         not rt.floating(u, v, VI)

@@ -24,14 +24,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _margin_ranking_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _MarginRankingLoss(Function):
     generate_vmap_rule = True
 
@@ -45,7 +37,7 @@ class _MarginRankingLoss(Function):
         )
         input1, input2, target = rt.widened(input1, input2, target)
         loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
-        return _margin_ranking_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -73,9 +65,6 @@ class _MarginRankingLoss(Function):
         return grad_input1, grad_input2, grad_target, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def margin_ranking_loss(
     input1: torch.Tensor,
     input2: torch.Tensor,
@@ -87,7 +76,7 @@ def margin_ranking_loss(
 
     input1 is to be the larger one where target is 1. Returns average
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input1[*p], input2[*p] and
-    target[*p]. A TypeError or ValueError names the argument that does not fit.
+    target[*p].
     """
     if type(margin) is not float:
         margin = rt.number(margin, "margin_ranking_loss: margin")
@@ -95,8 +84,7 @@ def margin_ranking_loss(
         not rt.floating(input1, input2, target)
         or input2.shape != input1.shape
         or target.shape != input1.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input1[*p], input2[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained(

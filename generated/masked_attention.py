@@ -97,8 +97,7 @@ def masked_attention(
     """Attention where a mask holds.
 
     Where it holds nowhere for a position i, its output is 0. Returns output[*b,i,e] of
-    query[*b,i,d], key[*b,j,d], value[*b,j,e] and attn_mask[i,j] (bool). A TypeError or
-    ValueError names the argument that does not fit.
+    query[*b,i,d], key[*b,j,d], value[*b,j,e] and attn_mask[i,j] (bool).
     """
     if (
         not rt.floating(query, key, value)

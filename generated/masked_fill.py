@@ -36,8 +36,7 @@ class _MaskedFill(Function):
 def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
     """A number where a mask holds.
 
-    Returns output[*p] of input[*p] and mask[*p] (bool). A TypeError or ValueError names
-    the argument that does not fit.
+    Returns output[*p] of input[*p] and mask[*p] (bool).
     """
     value = value if type(value) is float else rt.number(value, "masked_fill: value")
     if (

@@ -50,8 +50,7 @@ class _Matmul(Function):
 def matmul(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Matrix product.
 
-    Returns C[*b,i,j] of input[*b,i,k] and other[*b,k,j]. A TypeError or ValueError
-    names the argument that does not fit.
+    Returns C[*b,i,j] of input[*b,i,k] and other[*b,k,j].
     """
     if (
         not rt.floating(input, other)

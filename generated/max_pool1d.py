@@ -54,8 +54,7 @@ def max_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
 
     The gradient goes to the first of equal values, as in torch. stride is always given;
     without torch's padding, dilation, ceil_mode and return_indices. Returns
-    output[n,c,u] of input[n,c,t]. kernel_size is the size of index k. A TypeError or
-    ValueError names the argument that does not fit.
+    output[n,c,u] of input[n,c,t]. kernel_size is the size of index k.
     """
     if type(kernel_size) is not int:
         kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")

@@ -42,7 +42,7 @@ def mean(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Mean over an axis.
 
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
-    axis k with size 1. A TypeError or ValueError names the argument that does not fit.
+    axis k with size 1.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "mean: dim")
     if (

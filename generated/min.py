@@ -56,8 +56,7 @@ def min(
 
     The gradient goes to the first of equal values, as torch.min. Returns values[*p,*q]
     and indices[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim
-    keeps axis k with size 1. A TypeError or ValueError names the argument that does not
-    fit.
+    keeps axis k with size 1.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "min: dim")
     if (

@@ -47,7 +47,7 @@ def minimum(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Smaller one of two values.
 
     A tie shares the gradient evenly, as torch.minimum. Returns F[*p] of input[*p] and
-    other[*p]. A TypeError or ValueError names the argument that does not fit.
+    other[*p].
     """
     if not rt.floating(input, other) or other.shape != input.shape:
         raise rt.explained("minimum", "input[*p], other[*p]", input, other)

@@ -48,8 +48,7 @@ class _Mish(Function):
 def mish(input: torch.Tensor) -> torch.Tensor:
     """x times the tanh of its softplus.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("mish", "input[*p]", input)

@@ -208,8 +208,7 @@ class _Mmd(Function):
 def mmd(X: torch.Tensor, Y: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Squared maximum mean discrepancy of two samples, with rbf_kernel.
 
-    Returns distance of X[i,k] and Y[l,k]. A TypeError or ValueError names the argument
-    that does not fit.
+    Returns distance of X[i,k] and Y[l,k].
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "mmd: gamma")
     if (

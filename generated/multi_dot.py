@@ -57,8 +57,7 @@ class _MultiDot(Function):
 def multi_dot(A: torch.Tensor, B: torch.Tensor, C: torch.Tensor) -> torch.Tensor:
     """Product of three matrices.
 
-    torch takes a list of tensors. Returns D[i,l] of A[i,j], B[j,k] and C[k,l]. A
-    TypeError or ValueError names the argument that does not fit.
+    torch takes a list of tensors. Returns D[i,l] of A[i,j], B[j,k] and C[k,l].
     """
     if (
         not rt.floating(A, B, C)

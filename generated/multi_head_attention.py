@@ -311,8 +311,7 @@ def multi_head_attention(
     features d. Returns output[n,i,c] of query[n,i,k], key[n,j,k], value[n,j,k],
     Wq[(h d),k], Wk[(h d),k], Wv[(h d),k], Wo[c,e], bq[(h d)] (None means zeros),
     bk[(h d)] (None means zeros), bv[(h d)] (None means zeros) and bo[c] (None means
-    zeros). num_heads is the size of index h. A TypeError or ValueError names the
-    argument that does not fit.
+    zeros). num_heads is the size of index h.
     """
     if type(num_heads) is not int:
         num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")

@@ -33,14 +33,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _multi_margin_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _MultiMarginLoss(Function):
     generate_vmap_rule = True
 
@@ -59,7 +51,7 @@ class _MultiMarginLoss(Function):
             else weight.index_select(0, target) * sum_of_keep_where
         )
         loss = weight_excess_to_p / input.shape[1]
-        return _multi_margin_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -154,10 +146,7 @@ class _MultiMarginLossDual(rt.Dual, _MultiMarginLoss):
             else d_input.new_zeros(()).expand(target.shape)
         )
         d_loss = (d_weight_relu_excess + weight_d_excess) / d_input.shape[1]
-        return _multi_margin_loss_reduced(d_loss, reduction)
-
-
-_OPTIONS = "mean", "sum", "none"
+        return rt.reduced(d_loss, reduction)
 
 
 def multi_margin_loss(
@@ -172,8 +161,7 @@ def multi_margin_loss(
 
     p is 1 or 2, the power of each difference. weight comes before p and margin; in
     torch, after them. Returns average (reduction="mean"), total ("sum") or loss[n]
-    ("none") of input[n,c], target[n] (int64) and weight[c] (None means ones). A
-    TypeError or ValueError names the argument that does not fit.
+    ("none") of input[n,c], target[n] (int64) and weight[c] (None means ones).
     """
     p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
     if type(margin) is not float:
@@ -186,8 +174,7 @@ def multi_margin_loss(
         or input.dim() != 2
         or target.shape != input.shape[:1]
         or (weight is not None and weight.shape != input.shape[1:])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"

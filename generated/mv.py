@@ -49,8 +49,7 @@ class _Mv(Function):
 def mv(input: torch.Tensor, vec: torch.Tensor) -> torch.Tensor:
     """Product of a matrix and a vector.
 
-    Returns output[i] of input[i,k] and vec[k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[i] of input[i,k] and vec[k].
     """
     if not rt.floating(input, vec) or input.dim() != 2 or vec.shape != input.shape[1:]:
         raise rt.explained("mv", "input[i,k], vec[k]", input, vec)

@@ -334,8 +334,7 @@ def nll_loss(
     """Negative log likelihood of the class of each element.
 
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
-    target[n] (int64) and weight[c] (None means ones). A TypeError or ValueError names
-    the argument that does not fit.
+    target[n] (int64) and weight[c] (None means ones).
     """
     if type(ignore_index) is not int:
         ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
@@ -347,8 +346,7 @@ def nll_loss(
         or input.dim() != 2
         or target.shape != input.shape[:1]
         or (weight is not None and weight.shape != input.shape[1:])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"

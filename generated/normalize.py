@@ -64,8 +64,7 @@ def normalize(input: torch.Tensor, dim: int = 1, eps: float = 1e-12) -> torch.Te
     """Vectors of Euclidean norm 1 along dim.
 
     eps is the least that they are divided by. Returns output[*p,k,*q] of
-    input[*p,k,*q]. dim is the position of axis k. A TypeError or ValueError names the
-    argument that does not fit.
+    input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "normalize: dim")
     eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")

@@ -48,8 +48,7 @@ def one_hot_embedding(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor
     """Embedding as the product of a one-hot row with the weight.
 
     A number that is no row gives 0. Returns output[*p,d] of input[*p] (int64) and
-    weight[v,d]. A value of input that is no position of axis v is ignored. A TypeError
-    or ValueError names the argument that does not fit.
+    weight[v,d]. A value of input that is no position of axis v is ignored.
     """
     if (
         not isinstance(input, torch.Tensor)

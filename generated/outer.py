@@ -48,8 +48,7 @@ class _Outer(Function):
 def outer(input: torch.Tensor, vec2: torch.Tensor) -> torch.Tensor:
     """Outer product of two vectors.
 
-    Returns output[i,j] of input[i] and vec2[j]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[i,j] of input[i] and vec2[j].
     """
     if not rt.floating(input, vec2) or input.dim() != 1 or vec2.dim() != 1:
         raise rt.explained("outer", "input[i], vec2[j]", input, vec2)

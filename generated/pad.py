@@ -40,8 +40,7 @@ def pad(
 
     `left` before and `right` after it; less than 0 takes away. torch's pad is (left,
     right) for the last axis, and its mode is constant. Returns output[*p,t,*q] of
-    input[*p,k,*q]. dim is the position of axis k. A TypeError or ValueError names the
-    argument that does not fit.
+    input[*p,k,*q]. dim is the position of axis k.
     """
     left = left if type(left) is int else rt.integer(left, "pad: left")
     right = right if type(right) is int else rt.integer(right, "pad: right")

@@ -68,8 +68,7 @@ def pairwise_distance(
     """Distance of each row to its partner.
 
     torch adds eps to each difference. Returns output[*p] of x1[*p,k] and x2[*p,k].
-    keepdim keeps axis k with size 1. A TypeError or ValueError names the argument that
-    does not fit.
+    keepdim keeps axis k with size 1.
     """
     eps = eps if type(eps) is float else rt.number(eps, "pairwise_distance: eps")
     if (

@@ -61,8 +61,7 @@ class _Parafac(Function):
 def parafac(U: torch.Tensor, V: torch.Tensor, W: torch.Tensor) -> torch.Tensor:
     """Tensor of three axes as a sum of outer products.
 
-    Returns X[i,j,k] of U[i,r], V[j,r] and W[k,r]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns X[i,j,k] of U[i,r], V[j,r] and W[k,r].
     """
     if (
         not rt.floating(U, V, W)

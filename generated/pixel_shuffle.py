@@ -30,7 +30,7 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
 
     Each channel of the output is upscale_factor**2 channels of the input. Returns
     output[*p,c,(h i),(w j)] of input[*p,(c i j),h,w]. upscale_factor is the size of
-    index i. A TypeError or ValueError names the argument that does not fit.
+    index i.
     """
     if type(upscale_factor) is not int:
         upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")

@@ -29,7 +29,7 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     """Space to depth, the inverse of pixel_shuffle.
 
     Returns output[*p,(c i j),h,w] of input[*p,c,(h i),(w j)]. downscale_factor is the
-    size of index i. A TypeError or ValueError names the argument that does not fit.
+    size of index i.
     """
     if type(downscale_factor) is not int:
         downscale_factor = rt.integer(

@@ -23,14 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _poisson_nll_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _PoissonNllLoss(Function):
     generate_vmap_rule = True
 
@@ -40,7 +32,7 @@ class _PoissonNllLoss(Function):
         dtype = rt.autocast_float32(input, target)
         input, target = rt.widened(input, target)
         loss = reuse.addcmul(input.exp(), input, target, value=-1)
-        return _poisson_nll_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -61,9 +53,6 @@ class _PoissonNllLoss(Function):
         return grad_input, grad_target, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def poisson_nll_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -73,14 +62,12 @@ def poisson_nll_loss(
 
     input is the logarithm of the rate, as with torch's log_input=True. So eps is not
     needed, and full is False. Returns average (reduction="mean"), total ("sum") or
-    loss[*p] ("none") of input[*p] and target[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    loss[*p] ("none") of input[*p] and target[*p].
     """
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("poisson_nll_loss", signature, input, target, reduction)

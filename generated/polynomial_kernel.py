@@ -122,8 +122,7 @@ def polynomial_kernel(
 ) -> torch.Tensor:
     """Polynomial kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "polynomial_kernel: gamma")

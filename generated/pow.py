@@ -55,8 +55,7 @@ class _Pow(Function):
 def pow(input: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
     """Power of each element.
 
-    Returns F[*p] of input[*p] and exponent[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns F[*p] of input[*p] and exponent[*p].
     """
     if not rt.floating(input, exponent) or exponent.shape != input.shape:
         raise rt.explained("pow", "input[*p], exponent[*p]", input, exponent)

@@ -49,8 +49,7 @@ class _Prelu(Function):
 def prelu(input: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Leaky relu with a learned slope for each channel.
 
-    Returns output[n,c,*q] of input[n,c,*q] and weight[c]. A TypeError or ValueError
-    names the argument that does not fit.
+    Returns output[n,c,*q] of input[n,c,*q] and weight[c].
     """
     if (
         not rt.floating(input, weight)

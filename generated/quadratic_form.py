@@ -56,8 +56,7 @@ class _QuadraticForm(Function):
 def quadratic_form(x: torch.Tensor, A: torch.Tensor) -> torch.Tensor:
     """x times a matrix times x.
 
-    Returns output[*b] of x[*b,i] and A[i,j]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[*b] of x[*b,i] and A[i,j].
     """
     if not rt.floating(x, A) or x.dim() < 1 or A.shape != (x.shape[-1], x.shape[-1]):
         raise rt.explained("quadratic_form", "x[*b,i], A[i,j=i]", x, A)

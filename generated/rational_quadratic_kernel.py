@@ -181,8 +181,7 @@ def rational_quadratic_kernel(
 ) -> torch.Tensor:
     """Rational quadratic kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     if type(gamma) is not float:
         gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")

@@ -110,8 +110,7 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0) -> torch.
     """Gaussian kernel of all pairs of rows.
 
     The kernels have the names and parameters of sklearn.metrics.pairwise. Returns
-    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the argument
-    that does not fit.
+    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "rbf_kernel: gamma")
     if (

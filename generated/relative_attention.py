@@ -112,8 +112,7 @@ def relative_attention(
     """Attention with a bias for each bucket of relative positions (T5).
 
     The scores are not divided by a root. Returns output[*b,h,i,e] of query[*b,h,i,d],
-    key[*b,h,j,d], value[*b,h,j,e], bias[v,h] and buckets[i,j] (int64). A TypeError or
-    ValueError names the argument that does not fit.
+    key[*b,h,j,d], value[*b,h,j,e], bias[v,h] and buckets[i,j] (int64).
     """
     if (
         not rt.floating(query, key, value, bias)

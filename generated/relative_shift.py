@@ -68,7 +68,7 @@ def relative_shift(input: torch.Tensor) -> torch.Tensor:
     """Scores by distance to scores by position.
 
     Row i of the output begins size(i) - 1 - i later. Returns output[*p,i,j] of
-    input[*p,i,r]. A TypeError or ValueError names the argument that does not fit.
+    input[*p,i,r].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("relative_shift", "input[*p,i,r]", input)

@@ -37,8 +37,7 @@ class _Relu(Function):
 def relu(input: torch.Tensor) -> torch.Tensor:
     """x above 0, else 0.
 
-    At the kink 0 the slope is 0, as torch.relu. Returns F[*p] of input[*p]. A TypeError
-    or ValueError names the argument that does not fit.
+    At the kink 0 the slope is 0, as torch.relu. Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("relu", "input[*p]", input)

@@ -39,8 +39,7 @@ class _Relu6(Function):
 def relu6(input: torch.Tensor) -> torch.Tensor:
     """x between 0 and 6, the bound beyond.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("relu6", "input[*p]", input)

@@ -40,8 +40,7 @@ class _ReluSquared(Function):
 def relu_squared(input: torch.Tensor) -> torch.Tensor:
     """The square of relu.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("relu_squared", "input[*p]", input)

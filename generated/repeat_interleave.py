@@ -34,8 +34,7 @@ def repeat_interleave(input: torch.Tensor, repeats: int, dim: int) -> torch.Tens
     """Each value `repeats` times, then the next one, torch.repeat_interleave.
 
     Without torch's output_size. Returns output[*p,(t r),*q] of input[*p,t,*q]. repeats
-    is the size of index r and dim is the position of axis t. A TypeError or ValueError
-    names the argument that does not fit.
+    is the size of index r and dim is the position of axis t.
     """
     if type(repeats) is not int:
         repeats = rt.integer(repeats, "repeat_interleave: repeats")

@@ -80,7 +80,7 @@ def rms_norm(
 
     eps is torch's for float32. The axes of weight, which is always given, are those
     that are normalized: torch's normalized_shape. Returns output[*p,*s] of input[*p,*s]
-    and weight[*s]. A TypeError or ValueError names the argument that does not fit.
+    and weight[*s].
     """
     eps = eps if type(eps) is float else rt.number(eps, "rms_norm: eps")
     if (

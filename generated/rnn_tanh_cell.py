@@ -102,8 +102,7 @@ def rnn_tanh_cell(
     """Step of a recurrent network with tanh.
 
     Returns h[n,j] of input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'], b_ih[j] (None means
-    zeros) and b_hh[j] (None means zeros). A TypeError or ValueError names the argument
-    that does not fit.
+    zeros) and b_hh[j] (None means zeros).
     """
     if (
         not rt.floating(input, hx, w_ih, w_hh)

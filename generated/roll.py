@@ -42,8 +42,7 @@ def roll(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
 
     What falls off comes in again: by shifts modulo size(t) places, which is the size of
     r. There is one axis, where torch has several dims. Returns output[*p,t,*q] of
-    input[*p,t,*q]. dim is the position of axis t. A TypeError or ValueError names the
-    argument that does not fit.
+    input[*p,t,*q]. dim is the position of axis t.
     """
     shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
     dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")

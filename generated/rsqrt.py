@@ -38,8 +38,7 @@ class _Rsqrt(Function):
 def rsqrt(input: torch.Tensor) -> torch.Tensor:
     """Reciprocal square root of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("rsqrt", "input[*p]", input)

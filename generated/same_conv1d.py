@@ -82,8 +82,7 @@ def same_conv1d(
 
     The input is 0 outside: `padding` values before it, as many as are needed after it.
     padding=(size(k) - 1)//2 is torch's padding="same". Returns output[n,o,t] of
-    input[n,c,t], weight[o,c,k] and bias[o] (None means zeros). A TypeError or
-    ValueError names the argument that does not fit.
+    input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
     """
     if type(padding) is not int:
         padding = rt.integer(padding, "same_conv1d: padding")

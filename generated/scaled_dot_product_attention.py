@@ -117,8 +117,7 @@ def scaled_dot_product_attention(
     torch does so with a mask of numbers. The scale is 1/sqrt(d), dropout_p is 0, and
     is_causal and enable_gqa are False: causal_attention and grouped_query_attention
     have them. Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d], value[*b,j,e] and
-    attn_mask[i,j] (None means zeros). A TypeError or ValueError names the argument that
-    does not fit.
+    attn_mask[i,j] (None means zeros).
     """
     if (
         not rt.floating(query, key, value)

@@ -47,8 +47,7 @@ def scatter_add(
 
     Sources that have the same position add up. In torch dim comes before index. Returns
     output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q]. dim is
-    the position of axis v. A value of index that is no position of axis v is ignored. A
-    TypeError or ValueError names the argument that does not fit.
+    the position of axis v. A value of index that is no position of axis v is ignored.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "scatter_add: dim")
     if (

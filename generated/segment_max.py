@@ -73,8 +73,7 @@ def segment_max(
 
     The maximum of nothing is -inf. Returns output[g,*q] of data[n,*q] and
     segment_ids[n] (int64). num_segments is the size of index g. A value of segment_ids
-    that is no position of axis g is ignored. A TypeError or ValueError names the
-    argument that does not fit.
+    that is no position of axis g is ignored.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_max: num_segments")

@@ -78,8 +78,7 @@ def segment_mean(
 
     The mean of nothing is nan. Returns output[g,*q] of data[n,*q] and segment_ids[n]
     (int64). num_segments is the size of index g. A value of segment_ids that is no
-    position of axis g is ignored. A TypeError or ValueError names the argument that
-    does not fit.
+    position of axis g is ignored.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_mean: num_segments")

@@ -71,8 +71,7 @@ def segment_softmax(
     """Softmax within each segment.
 
     Every id is one of a segment. Returns output[n,*q] of data[n,*q] and segment_ids[n]
-    (int64). num_segments is the size of index g. A TypeError or ValueError names the
-    argument that does not fit.
+    (int64). num_segments is the size of index g.
     """
     if type(num_segments) is not int:
         num_segments = rt.integer(num_segments, "segment_softmax: num_segments")

@@ -29,8 +29,7 @@ def _select_forward(input, dim, index):
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """Values at one position of an axis, torch.select.
 
-    Returns output[*p,*q] of input[*p,t,*q]. dim is the position of axis t. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[*p,*q] of input[*p,t,*q]. dim is the position of axis t.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
     index = index if type(index) is int else rt.integer(index, "select: index")

@@ -50,7 +50,7 @@ def selu(input: torch.Tensor) -> torch.Tensor:
     """Scaled exponential linear unit.
 
     The two numbers keep mean 0 and variance 1 from layer to layer. Returns output[*p]
-    of input[*p]. A TypeError or ValueError names the argument that does not fit.
+    of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("selu", "input[*p]", input)

@@ -36,8 +36,7 @@ def shift(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     """Values moved by `shifts` along dim.
 
     What falls off is lost, and 0 comes in. Returns output[*p,t,*q] of input[*p,t,*q].
-    dim is the position of axis t. A TypeError or ValueError names the argument that
-    does not fit.
+    dim is the position of axis t.
     """
     shifts = shifts if type(shifts) is int else rt.integer(shifts, "shift: shifts")
     dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")

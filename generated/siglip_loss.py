@@ -153,8 +153,7 @@ def siglip_loss(
 ) -> torch.Tensor:
     """Sigmoid loss of images and their texts (Zhai and others, 2023).
 
-    Returns loss of image[n,d], text[n,d], log_scale and bias. A TypeError or ValueError
-    names the argument that does not fit.
+    Returns loss of image[n,d], text[n,d], log_scale and bias.
     """
     if (
         not rt.floating(image, text, log_scale, bias)

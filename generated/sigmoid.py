@@ -42,8 +42,7 @@ class _Sigmoid(Function):
 def sigmoid(input: torch.Tensor) -> torch.Tensor:
     """Logistic function of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("sigmoid", "input[*p]", input)

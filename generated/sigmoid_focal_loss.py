@@ -35,14 +35,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _sigmoid_focal_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _SigmoidFocalLoss(Function):
     generate_vmap_rule = True
 
@@ -64,7 +56,7 @@ class _SigmoidFocalLoss(Function):
             reuse.mul(1 - probability, target), probability, one_minus_target
         )
         loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
-        return _sigmoid_focal_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -174,10 +166,7 @@ class _SigmoidFocalLossDual(rt.Dual, _SigmoidFocalLoss):
             if gamma != 0
             else d_input.new_zeros(()).expand(d_input.shape)
         )
-        return _sigmoid_focal_loss_reduced(d_loss, reduction)
-
-
-_OPTIONS = "none", "mean", "sum"
+        return rt.reduced(d_loss, reduction)
 
 
 def sigmoid_focal_loss(
@@ -190,8 +179,7 @@ def sigmoid_focal_loss(
     """Focal loss of two classes, torchvision.ops.sigmoid_focal_loss.
 
     What is right already counts less. Returns loss[*p] (reduction="none"), average
-    ("mean") or total ("sum") of input[*p] and target[*p]. A TypeError or ValueError
-    names the argument that does not fit.
+    ("mean") or total ("sum") of input[*p] and target[*p].
     """
     if type(alpha) is not float:
         alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
@@ -200,8 +188,7 @@ def sigmoid_focal_loss(
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("none", "mean", "sum")
     ):
         signature = "input[*p], target[*p]; reduction in none|mean|sum"
         raise rt.explained("sigmoid_focal_loss", signature, input, target, reduction)

@@ -69,8 +69,7 @@ def sigmoid_kernel(
 ) -> torch.Tensor:
     """Sigmoid (tanh) kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = gamma if type(gamma) is float else rt.number(gamma, "sigmoid_kernel: gamma")
     coef0 = coef0 if type(coef0) is float else rt.number(coef0, "sigmoid_kernel: coef0")

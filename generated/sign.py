@@ -34,8 +34,7 @@ class _Sign(Function):
 def sign(input: torch.Tensor) -> torch.Tensor:
     """Sign of each element.
 
-    It has steps: the gradient is 0. Returns F[*p] of input[*p]. A TypeError or
-    ValueError names the argument that does not fit.
+    It has steps: the gradient is 0. Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("sign", "input[*p]", input)

@@ -45,8 +45,7 @@ class _Silu(Function):
 def silu(input: torch.Tensor) -> torch.Tensor:
     """Sigmoid linear unit: x times its sigmoid, also called swish.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("silu", "input[*p]", input)

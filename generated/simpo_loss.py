@@ -25,14 +25,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _simpo_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _SimpoLoss(Function):
     generate_vmap_rule = True
 
@@ -47,7 +39,7 @@ class _SimpoLoss(Function):
         worse = sum_of_masked_rejected / rejected_mask.sum(1).to(chosen.dtype)
         u2 = better - worse
         loss = -torch.nn.functional.logsigmoid(beta * u2 - gamma)
-        loss = _simpo_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, u2
 
     @staticmethod
@@ -117,9 +109,6 @@ class _SimpoLoss(Function):
         return grad_chosen, grad_rejected, None, None, None, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def simpo_loss(
     chosen: torch.Tensor,
     rejected: torch.Tensor,
@@ -133,8 +122,7 @@ def simpo_loss(
 
     It compares the mean log-probability of the tokens of two answers, and needs no
     reference. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    chosen[n,t], rejected[n,u], chosen_mask[n,t] (bool) and rejected_mask[n,u] (bool). A
-    TypeError or ValueError names the argument that does not fit.
+    chosen[n,t], rejected[n,u], chosen_mask[n,t] (bool) and rejected_mask[n,u] (bool).
     """
     beta = beta if type(beta) is float else rt.number(beta, "simpo_loss: beta")
     gamma = gamma if type(gamma) is float else rt.number(gamma, "simpo_loss: gamma")
@@ -151,8 +139,7 @@ def simpo_loss(
         or rejected.shape[0] != chosen.shape[0]
         or chosen_mask.shape != chosen.shape
         or rejected_mask.shape != (chosen.shape[0], rejected.shape[1])
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "chosen[n,t], rejected[n,u], chosen_mask[n,t]: bool, "

@@ -39,8 +39,7 @@ class _Sin(Function):
 def sin(input: torch.Tensor) -> torch.Tensor:
     """Sine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("sin", "input[*p]", input)

@@ -39,8 +39,7 @@ class _Sinh(Function):
 def sinh(input: torch.Tensor) -> torch.Tensor:
     """Hyperbolic sine of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("sinh", "input[*p]", input)

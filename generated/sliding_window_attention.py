@@ -114,8 +114,7 @@ def sliding_window_attention(
 ) -> torch.Tensor:
     """Causal attention to the last `window` positions.
 
-    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e]. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
     """
     if type(window) is not int:
         window = rt.integer(window, "sliding_window_attention: window")

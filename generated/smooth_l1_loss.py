@@ -26,14 +26,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _smooth_l1_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _SmoothL1Loss(Function):
     generate_vmap_rule = True
 
@@ -61,7 +53,7 @@ class _SmoothL1Loss(Function):
             if beta_positive
             else input_or_abs_input
         )
-        return _smooth_l1_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -93,9 +85,6 @@ class _SmoothL1Loss(Function):
         return grad_input, grad_target, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def smooth_l1_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -106,15 +95,14 @@ def smooth_l1_loss(
 
     Its slope is 1 there; with beta 0 it is linear everywhere. Returns average
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
-    beta is at least 0. A TypeError or ValueError names the argument that does not fit.
+    beta is at least 0.
     """
     beta = beta if type(beta) is float else rt.number(beta, "smooth_l1_loss: beta")
     if (
         not rt.floating(input, target)
         or not beta >= 0
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; beta>=0; reduction in mean|sum|none"
         raise rt.explained("smooth_l1_loss", signature, input, target, beta, reduction)

@@ -23,14 +23,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _soft_margin_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _SoftMarginLoss(Function):
     generate_vmap_rule = True
 
@@ -44,7 +36,7 @@ class _SoftMarginLoss(Function):
         )
         input, target = rt.widened(input, target)
         loss = reuse.neg(torch.nn.functional.logsigmoid(input * target))
-        return _soft_margin_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -67,9 +59,6 @@ class _SoftMarginLoss(Function):
         return grad_input, grad_target, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def soft_margin_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -78,13 +67,12 @@ def soft_margin_loss(
     """Logistic loss of a score and a target of 1 or -1.
 
     Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
-    and target[*p]. A TypeError or ValueError names the argument that does not fit.
+    and target[*p].
     """
     if (
         not rt.floating(input, target)
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p]; reduction in mean|sum|none"
         raise rt.explained("soft_margin_loss", signature, input, target, reduction)

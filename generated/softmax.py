@@ -44,8 +44,7 @@ class _Softmax(Function):
 def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Exponentials along dim, divided by their sum.
 
-    Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

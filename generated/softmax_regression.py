@@ -82,8 +82,7 @@ def softmax_regression(
     """Linear classifier, its loss and its logits.
 
     The logits say which class it would choose. Returns cost and logits[n,c] of
-    features[n,d], weight[c,d], bias[c] and targets[n] (int64). A TypeError or
-    ValueError names the argument that does not fit.
+    features[n,d], weight[c,d], bias[c] and targets[n] (int64).
     """
     if (
         not rt.floating(features, weight, bias)

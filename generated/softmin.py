@@ -46,8 +46,7 @@ class _Softmin(Function):
 def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:
     """Softmax of the negative values along dim.
 
-    Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "softmin: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():

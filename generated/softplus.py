@@ -40,7 +40,7 @@ def softplus(input: torch.Tensor) -> torch.Tensor:
     """log(1 + exp(x)), a smooth relu.
 
     It is torch's with beta 1, without the threshold above which torch gives x. Returns
-    F[*p] of input[*p]. A TypeError or ValueError names the argument that does not fit.
+    F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("softplus", "input[*p]", input)

@@ -43,8 +43,7 @@ class _Softshrink(Function):
 def softshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
     """x moved towards 0 by lambd; 0 within lambd.
 
-    Returns output[*p] of input[*p]. lambd is at least 0. A TypeError or ValueError
-    names the argument that does not fit.
+    Returns output[*p] of input[*p]. lambd is at least 0.
     """
     lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
     if not rt.floating(input) or not lambd >= 0:

@@ -41,8 +41,7 @@ class _Softsign(Function):
 def softsign(input: torch.Tensor) -> torch.Tensor:
     """x/(1 + |x|), a smooth sign.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("softsign", "input[*p]", input)

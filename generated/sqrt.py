@@ -38,8 +38,7 @@ class _Sqrt(Function):
 def sqrt(input: torch.Tensor) -> torch.Tensor:
     """Square root of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("sqrt", "input[*p]", input)

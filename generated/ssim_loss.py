@@ -362,8 +362,7 @@ def ssim_loss(
     """1 less the structural similarity of images (Wang and others, 2004).
 
     A window of weights, whose sum is 1, moves over both. Returns loss of
-    first[n,c,y,x], second[n,c,y,x] and window[u,v]. A TypeError or ValueError names the
-    argument that does not fit.
+    first[n,c,y,x], second[n,c,y,x] and window[u,v].
     """
     if type(data_range) is not float:
         data_range = rt.number(data_range, "ssim_loss: data_range")

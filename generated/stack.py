@@ -41,8 +41,7 @@ class _Stack(Function):
 def stack(A: torch.Tensor, B: torch.Tensor) -> torch.Tensor:
     """Two tensors as one, along a first axis of size 2.
 
-    torch takes a list of tensors and dim. Returns C[k,*p] of A[*p] and B[*p]. A
-    TypeError or ValueError names the argument that does not fit.
+    torch takes a list of tensors and dim. Returns C[k,*p] of A[*p] and B[*p].
     """
     if not rt.floating(A, B) or B.shape != A.shape:
         raise rt.explained("stack", "A[*p], B[*p]", A, B)

@@ -85,7 +85,6 @@ def std(
 
     Of equal values the gradient is 0, as torch.std. Returns deviation[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
-    A TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "std: dim")
     if type(correction) is not float:

@@ -39,7 +39,7 @@ def sum(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     """Sum over an axis.
 
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
-    axis k with size 1. A TypeError or ValueError names the argument that does not fit.
+    axis k with size 1.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "sum: dim")
     if (

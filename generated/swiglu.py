@@ -54,8 +54,7 @@ class _Swiglu(Function):
 def swiglu(input: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:
     """Gated linear unit with silu.
 
-    Returns output[*p] of input[*p] and gate[*p]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[*p] of input[*p] and gate[*p].
     """
     if not rt.floating(input, gate) or gate.shape != input.shape:
         raise rt.explained("swiglu", "input[*p], gate[*p]", input, gate)

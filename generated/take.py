@@ -48,8 +48,7 @@ class _Take(Function):
 def take(input: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Values at given positions of one axis, which may count from the end.
 
-    Returns output[*p] of input[v] and index[*p] (int64). A TypeError or ValueError
-    names the argument that does not fit.
+    Returns output[*p] of input[v] and index[*p] (int64).
     """
     if (
         not rt.floating(input)

@@ -47,7 +47,7 @@ def take_along_dim(
     """Values at given positions of dim, which may count from the end.
 
     Returns output[*p,k,*q] of input[*p,v,*q] and indices[*p,k,*q] (int64). dim is the
-    position of axis v. A TypeError or ValueError names the argument that does not fit.
+    position of axis v.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "take_along_dim: dim")
     if (

@@ -39,8 +39,7 @@ class _Tan(Function):
 def tan(input: torch.Tensor) -> torch.Tensor:
     """Tangent of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("tan", "input[*p]", input)

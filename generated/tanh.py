@@ -42,8 +42,7 @@ class _Tanh(Function):
 def tanh(input: torch.Tensor) -> torch.Tensor:
     """Hyperbolic tangent of each element.
 
-    Returns F[*p] of input[*p]. A TypeError or ValueError names the argument that does
-    not fit.
+    Returns F[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("tanh", "input[*p]", input)

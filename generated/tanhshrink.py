@@ -40,8 +40,7 @@ class _Tanhshrink(Function):
 def tanhshrink(input: torch.Tensor) -> torch.Tensor:
     """x less its tanh.
 
-    Returns output[*p] of input[*p]. A TypeError or ValueError names the argument that
-    does not fit.
+    Returns output[*p] of input[*p].
     """
     if not rt.floating(input):
         raise rt.explained("tanhshrink", "input[*p]", input)

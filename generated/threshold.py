@@ -39,8 +39,7 @@ class _Threshold(Function):
 def threshold(input: torch.Tensor, level: float, value: float) -> torch.Tensor:
     """x above a level, else a value.
 
-    torch calls the level threshold too. Returns output[*p] of input[*p]. A TypeError or
-    ValueError names the argument that does not fit.
+    torch calls the level threshold too. Returns output[*p] of input[*p].
     """
     level = level if type(level) is float else rt.number(level, "threshold: level")
     value = value if type(value) is float else rt.number(value, "threshold: value")

@@ -34,8 +34,7 @@ def tile(input: torch.Tensor, repeats: int, dim: int) -> torch.Tensor:
     """All values of an axis, `repeats` times one after the other, torch.tile.
 
     torch's dims says how often each axis is repeated. Returns output[*p,(r t),*q] of
-    input[*p,t,*q]. repeats is the size of index r and dim is the position of axis t. A
-    TypeError or ValueError names the argument that does not fit.
+    input[*p,t,*q]. repeats is the size of index r and dim is the position of axis t.
     """
     repeats = repeats if type(repeats) is int else rt.integer(repeats, "tile: repeats")
     dim = dim if type(dim) is int else rt.integer(dim, "tile: dim")

@@ -44,8 +44,7 @@ def toeplitz(weight: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """Matrix that is constant along its diagonals.
 
     weight[0] is that of the upper right corner. Returns output[i,j] of weight[d]. rows
-    is the size of index i and columns is the size of index j. A TypeError or ValueError
-    names the argument that does not fit.
+    is the size of index i and columns is the size of index j.
     """
     rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
     if type(columns) is not int:

@@ -37,8 +37,7 @@ class _Trace(Function):
 def trace(input: torch.Tensor) -> torch.Tensor:
     """Sum of the diagonal of a matrix.
 
-    Returns y of input[i,i']. A TypeError or ValueError names the argument that does not
-    fit.
+    Returns y of input[i,i'].
     """
     if not rt.floating(input) or input.dim() != 2 or input.shape[1] != input.shape[0]:
         raise rt.explained("trace", "input[i,i'=i]", input)

@@ -21,7 +21,7 @@ def transpose(input: torch.Tensor) -> torch.Tensor:
     """Two axes of a matrix exchanged.
 
     The axes are the last two, torch's dim0 and dim1. Returns C[*b,j,i] of
-    input[*b,i,j]. A TypeError or ValueError names the argument that does not fit.
+    input[*b,i,j].
     """
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("transpose", "input[*b,i,j]", input)

@@ -35,7 +35,7 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """Lower triangle of a matrix.
 
     Diagonal 0 is the main one, 1 the one above it. Returns output[*b,i,j] of
-    input[*b,i,j]. A TypeError or ValueError names the argument that does not fit.
+    input[*b,i,j].
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "tril: diagonal")

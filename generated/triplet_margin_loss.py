@@ -39,14 +39,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _triplet_margin_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _TripletMarginLoss(Function):
     generate_vmap_rule = True
 
@@ -62,7 +54,7 @@ class _TripletMarginLoss(Function):
         powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
         far = powers_far ** rt.ieee_divide(1, p)  # far[n]
         loss = (near - far + margin).clamp(min=0)
-        loss = _triplet_margin_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, powers_near, powers_far
 
     @staticmethod
@@ -216,11 +208,8 @@ class _TripletMarginLossDual(rt.Dual, _TripletMarginLoss):
             powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
             0,
         )
-        d_loss = _triplet_margin_loss_reduced(d_loss, reduction)
+        d_loss = rt.reduced(d_loss, reduction)
         return d_loss, None, None
-
-
-_OPTIONS = "mean", "sum", "none"
 
 
 def triplet_margin_loss(
@@ -236,8 +225,7 @@ def triplet_margin_loss(
 
     p is the order of the norm, eps is added to each difference. torch's swap is False.
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0. A TypeError
-    or ValueError names the argument that does not fit.
+    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0.
     """
     if type(margin) is not float:
         margin = rt.number(margin, "triplet_margin_loss: margin")
@@ -249,8 +237,7 @@ def triplet_margin_loss(
         or not margin > 0
         or positive.shape != anchor.shape
         or negative.shape != anchor.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "anchor[n,d], positive[n,d], negative[n,d]; margin>0; "

@@ -34,8 +34,7 @@ class _Triu(Function):
 def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """Upper triangle of a matrix.
 
-    Returns output[*b,i,j] of input[*b,i,j]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns output[*b,i,j] of input[*b,i,j].
     """
     if type(diagonal) is not int:
         diagonal = rt.integer(diagonal, "triu: diagonal")

@@ -74,8 +74,7 @@ def tucker(
 ) -> torch.Tensor:
     """Tensor of three axes from a small one and a matrix for each axis.
 
-    Returns X[i,j,k] of core[l,m,r], U[i,l], V[j,m] and W[k,r]. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns X[i,j,k] of core[l,m,r], U[i,l], V[j,m] and W[k,r].
     """
     if (
         not rt.floating(core, U, V, W)

@@ -31,14 +31,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _tversky_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _TverskyLoss(Function):
     generate_vmap_rule = True
 
@@ -59,7 +51,7 @@ class _TverskyLoss(Function):
         missed = rt.sum_over(reuse.mul(1 - probability, target), q_axes)  # missed[n]
         whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
         loss = 1 - u3 / whole
-        loss = _tversky_loss_reduced(loss, reduction).to(dtype)
+        loss = rt.reduced(loss, reduction).to(dtype)
         return loss, u3, whole
 
     @staticmethod
@@ -136,9 +128,6 @@ class _TverskyLoss(Function):
         return grad_input, grad_target, None, None, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def tversky_loss(
     input: torch.Tensor,
     target: torch.Tensor,
@@ -151,7 +140,7 @@ def tversky_loss(
 
     alpha is the price of what is found and wrong, beta of what is missed. Returns
     average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
-    target[n,*q]. A TypeError or ValueError names the argument that does not fit.
+    target[n,*q].
     """
     alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
     beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")
@@ -161,8 +150,7 @@ def tversky_loss(
         not rt.floating(input, target)
         or input.dim() < 1
         or target.shape != input.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[n,*q], target[n,*q]; reduction in mean|sum|none"
         raise rt.explained("tversky_loss", signature, input, target, reduction)

@@ -21,8 +21,7 @@ def unflatten(input: torch.Tensor, inner: int) -> torch.Tensor:
     """The last axis as two, of which the second has a given size.
 
     It is the inverse of flatten. torch's sizes are (-1, inner) and its dim is -1.
-    Returns output[*p,t,d] of input[*p,(t d)]. inner is the size of index d. A TypeError
-    or ValueError names the argument that does not fit.
+    Returns output[*p,t,d] of input[*p,(t d)]. inner is the size of index d.
     """
     inner = inner if type(inner) is int else rt.integer(inner, "unflatten: inner")
     if (

@@ -34,8 +34,7 @@ def unfold(input: torch.Tensor, dimension: int, length: int, step: int) -> torch
 
     torch.nn.functional.unfold, with kernel_size, dilation, padding and stride, is
     im2col here. Returns output[*p,u,*q,k] of input[*p,t,*q]. dimension is the position
-    of axis t and length is the size of index k. A TypeError or ValueError names the
-    argument that does not fit.
+    of axis t and length is the size of index k.
     """
     if type(dimension) is not int:
         dimension = rt.integer(dimension, "unfold: dimension")

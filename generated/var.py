@@ -70,7 +70,6 @@ def var(
 
     Divided by the number of values less the correction. Returns variance[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
-    A TypeError or ValueError names the argument that does not fit.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var: dim")
     if type(correction) is not float:

@@ -65,8 +65,7 @@ def var_mean(
     """Variance and mean over an axis.
 
     Returns variance[*p,*q] and mu[*p,*q] of input[*p,k,*q]. dim is the position of axis
-    k and keepdim keeps axis k with size 1. A TypeError or ValueError names the argument
-    that does not fit.
+    k and keepdim keeps axis k with size 1.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "var_mean: dim")
     if type(correction) is not float:

@@ -114,8 +114,7 @@ def vector_norm(
     """Norm of a finite order greater than 0, torch.linalg.vector_norm.
 
     Returns F[*p,*q] of x[*p,k,*q]. ord is greater than 0 and less than 1000000000, dim
-    is the position of axis k and keepdim keeps axis k with size 1. A TypeError or
-    ValueError names the argument that does not fit.
+    is the position of axis k and keepdim keeps axis k with size 1.
     """
     ord = ord if type(ord) is float else rt.number(ord, "vector_norm: ord")
     dim = dim if type(dim) is int else rt.integer(dim, "vector_norm: dim")

@@ -92,7 +92,7 @@ def vector_quantize(
 
     The nearest code of each vector, through which the gradient passes, and the loss
     that draws both together. Returns loss, quantized[n,d] and index[n] of input[n,d]
-    and codebook[k,d]. A TypeError or ValueError names the argument that does not fit.
+    and codebook[k,d].
     """
     if type(commitment) is not float:
         commitment = rt.number(commitment, "vector_quantize: commitment")

@@ -167,8 +167,7 @@ def vicreg_loss(
 ) -> torch.Tensor:
     """Variance, invariance and covariance of two views (Bardes and others, 2022).
 
-    Returns loss of first[n,i] and second[n,i]. A TypeError or ValueError names the
-    argument that does not fit.
+    Returns loss of first[n,i] and second[n,i].
     """
     if type(invariance) is not float:
         invariance = rt.number(invariance, "vicreg_loss: invariance")

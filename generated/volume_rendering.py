@@ -85,8 +85,7 @@ def volume_rendering(
     """Colour of a ray through a volume (NeRF, Mildenhall and others, 2020).
 
     Each sample absorbs a share of what those before it let pass. Returns rendered[r,c]
-    and weight[r,s] of density[r,s], colour[r,s,c] and length[r,s]. A TypeError or
-    ValueError names the argument that does not fit.
+    and weight[r,s] of density[r,s], colour[r,s,c] and length[r,s].
     """
     if (
         not rt.floating(density, colour, length)

@@ -77,8 +77,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
     """Weight as a direction v and a length g.
 
     Each position of the axis dim keeps its own norm. Returns output[*p,k,*q] of
-    v[*p,k,*q] and g[k]. dim is the position of axis k. A TypeError or ValueError names
-    the argument that does not fit.
+    v[*p,k,*q] and g[k]. dim is the position of axis k.
     """
     dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
     if (

@@ -45,8 +45,7 @@ def where(
 ) -> torch.Tensor:
     """One of two values, by a condition.
 
-    Returns output[*p] of condition[*p] (bool), input[*p] and other[*p]. A TypeError or
-    ValueError names the argument that does not fit.
+    Returns output[*p] of condition[*p] (bool), input[*p] and other[*p].
     """
     if (
         not isinstance(condition, torch.Tensor)

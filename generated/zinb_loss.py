@@ -30,14 +30,6 @@ from torch.autograd import Function
 from . import _runtime as rt
 
 
-def _zinb_loss_reduced(loss, reduction):
-    if reduction == "mean":
-        return loss.mean()
-    if reduction == "sum":
-        return loss.sum()
-    return loss
-
-
 class _ZinbLoss(Function):
     generate_vmap_rule = True
 
@@ -71,7 +63,7 @@ class _ZinbLoss(Function):
             torch.nn.functional.softplus(-logits),
             torch.where(counts == 0, at_zero, above),
         )
-        return _zinb_loss_reduced(loss, reduction).to(dtype)
+        return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -127,9 +119,6 @@ class _ZinbLoss(Function):
         return grad_mean, grad_dispersion, grad_logits, None, None, None
 
 
-_OPTIONS = "mean", "sum", "none"
-
-
 def zinb_loss(
     mean: torch.Tensor,
     dispersion: torch.Tensor,
@@ -142,8 +131,7 @@ def zinb_loss(
 
     mean and dispersion are those of a negative binomial; logits says how probable a
     further zero is. Returns average (reduction="mean"), total ("sum") or loss[*p]
-    ("none") of mean[*p], dispersion[*p], logits[*p] and counts[*p] (int64). A TypeError
-    or ValueError names the argument that does not fit.
+    ("none") of mean[*p], dispersion[*p], logits[*p] and counts[*p] (int64).
     """
     eps = eps if type(eps) is float else rt.number(eps, "zinb_loss: eps")
     if (
@@ -154,8 +142,7 @@ def zinb_loss(
         or dispersion.shape != mean.shape
         or logits.shape != mean.shape
         or counts.shape != mean.shape
-        or not isinstance(reduction, str)
-        or reduction not in _OPTIONS
+        or reduction not in ("mean", "sum", "none")
     ):
         signature = (
             "mean[*p], dispersion[*p], logits[*p], counts[*p]: int64; "

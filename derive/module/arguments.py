@@ -117,11 +117,11 @@ def _kind_tests(t: Tensor) -> list[str]:
     return [f"not isinstance({t.name}, torch.Tensor)", wrong]
 
 
-def is_option(op: Operation, p: Choice) -> ArgumentCheck:
+def is_option(p: Choice) -> ArgumentCheck:
     """Return the check that a choice is one of its options."""
-    names = "|".join(option for option, _ in p.outputs)
-    test = f"not isinstance({p.name}, str) or {p.name} not in _OPTIONS"
-    return ArgumentCheck(test, (f"{p.name} in {names}",))
+    names = [option for option, _ in p.outputs]
+    listed = ", ".join(f'"{name}"' for name in names) + ("," if len(names) == 1 else "")
+    return ArgumentCheck(f"{p.name} not in ({listed})", (f"{p.name} in {'|'.join(names)}",))
 
 
 def parameter_kinds(op: Operation) -> list[ArgumentCheck]:

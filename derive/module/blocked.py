@@ -87,7 +87,7 @@ def emit_blocked(
     lines = [*parts, *(line for f in functions for line in f.lines())]
     codes = [c for v in variants for s in v.stages for c in _program_codes(s.program)]
     asked = [*checks, *stride_checks(op, codes, checks)]
-    options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
+    options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _blocked_public_body(code, variants, [*asked, *options])
     result = result_type(len(variants[0].driver.plan.operation.outputs))
     arguments = declared(code)

@@ -120,11 +120,10 @@ def document(
     returned = f"Returns {_outputs(op, formulas)} of {_tensors(op)}."
     more = _sentences(op)
     if blocks is not None:
-        more.insert(
-            -1,
+        more.append(
             f"block is the number of positions of {blocks} computed at a time; None "
             "means as many as fit 2**21 elements per tensor of a block, or all of them in "
-            "compiled code.",
+            "compiled code."
         )
     said = [[returned], more]
     if op.comment:
@@ -154,10 +153,10 @@ def document_joint(
     return Doc(tuple(module), tuple(function))
 
 
-def _paragraphs(*paragraphs: Iterable[str]) -> list[str]:
+def _paragraphs(*paragraphs: Sequence[str]) -> list[str]:
     """Return paragraphs of sentences, wrapped, with an empty line between two."""
-    lines = [line for sentences in paragraphs for line in ("", *_words(" ".join(sentences)))]
-    return lines[1:]
+    given = [" ".join(sentences) for sentences in paragraphs if sentences]
+    return [line for paragraph in given for line in ("", *_words(paragraph))][1:]
 
 
 def _words(text: str) -> list[str]:
@@ -274,11 +273,10 @@ def _default(t: Tensor) -> str:
 
 
 def _sentences(op: Operation) -> list[str]:
-    """Return what the parameters mean, and the errors of a call."""
+    """Return what the parameters mean, and positions that are out of range."""
     meanings = [clause for p in op.parameters if (clause := _meaning(p))]
     found = [f"{_word_list(meanings, 'and')}."] if meanings else []
-    found += (clause for t in op.inputs if (clause := _out_of_range_sentence(op, t)))
-    return [*found, "A TypeError or ValueError names the argument that does not fit."]
+    return found + [clause for t in op.inputs if (clause := _out_of_range_sentence(op, t))]
 
 
 def _out_of_range_sentence(op: Operation, t: Tensor) -> str:

@@ -77,7 +77,7 @@ def emit(
     functions = tuple(OptionFields(function_of(called, v), dual_of(called, v)) for v in variants)
     lines = [line for f in functions for line in f.lines()]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
-    options = [is_option(op, p) for p in op.parameters if isinstance(p, Choice)]
+    options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _public_body(code, variants, [*asked, *options])
     classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
@@ -114,10 +114,6 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
 
 def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
-    if variants[0].reductions is not None or variants[0].outside is not None:
-        choice = next(p for p in op.parameters if isinstance(p, Choice))
-        options = ", ".join(f'"{option}"' for option, _ in choice.outputs)
-        return [f"_OPTIONS = {options}", "", ""]
     if variants[0].option is None:
         return []
     lines = ["_OPTIONS = {"]

@@ -136,7 +136,8 @@ def function_of(op: Operation, variant: Variant) -> Lines:
     if program.rearranges:
         name = forward_name(op, variant.option)
         return Lines(_function(op, name, program.forward, program.forward_precision, program), ())
-    reducer = [] if variant.reductions is None else _reducer(op, variant.reductions)
+    r = variant.reductions
+    reducer = [] if r is None or r.usual else _reducer(op, r)
     composed: tuple[str, ...] = ()
     if program.composed:
         name = composed_name(op, variant)

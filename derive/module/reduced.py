@@ -83,9 +83,15 @@ class Reductions:
         """Return the test that the option is chosen."""
         return Binary(sign, Name(self.choice), Literal(f'"{option}"'))
 
+    @property
+    def usual(self) -> bool:
+        """True if the options are those of most losses, for which the runtime has a function."""
+        usual = {"mean": Reduction(mean=True), "sum": Reduction()}
+        return self.option == "none" and self.others == usual
+
     def function(self, op: Operation) -> str:
         """Return the name of the function that reduces."""
-        return f"_{op.name}_reduced"
+        return "rt.reduced" if self.usual else f"_{op.name}_reduced"
 
     def call(self, op: Operation, x: Code) -> Code:
         """Return the chosen reduction of x."""

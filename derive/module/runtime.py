@@ -200,7 +200,8 @@ def _without_idle_checks(known: Mapping[str, _Definition], text: str) -> dict[st
         if texts and name in known:
             start, _, names = known[name].text.partition("    return (")
             kept = [n for n in re.findall(r"\w+", names) if n not in idle]
-            own = "\n".join([f"{start}    return (", *(f"        {n}," for n in kept), "    )"])
+            listed = "".join(f"\n        {n}," for n in kept) + "\n    "
+            own = f"{start}    return ({listed if len(kept) > 1 else f'{kept[0]},'})"
             reads = known[name].reads - idle
             made[name] = replace(known[name], text=own, words=tuple(_words(own)), reads=reads)
     return made

@@ -1,7 +1,14 @@
-"""Selection by a mask; read as text by ``derive.module.runtime``."""
+"""Reductions by name, and selection by a mask; read as text by ``derive.module.runtime``."""
 
 import torch
 from own import _keep_positive
+
+
+def reduced(x, reduction):
+    """The mean of all elements, their sum, or x itself."""
+    if reduction == "mean":
+        return x.mean()
+    return x.sum() if reduction == "sum" else x
 
 
 def where(mask, x, y):

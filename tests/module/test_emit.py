@@ -247,7 +247,7 @@ _OPTIONS = {
 
 def pick(x: torch.Tensor, reduction: Literal["all", "sum"] = "all") -> torch.Tensor:
     """Returns y."""
-    if not isinstance(reduction, str) or reduction not in _OPTIONS:
+    if reduction not in ("all", "sum"):
         raise rt.explained("pick", "x[i]; reduction in all|sum", x, reduction)
     function = _OPTIONS[reduction]
     return rt.apply(function, x)
