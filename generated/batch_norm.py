@@ -35,10 +35,8 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     xhat = rt.unsqueeze((var + eps).rsqrt(), q_axes) * input_minus_mu  # xhat[n,c,*q]
     weight_xhat = xhat if weight is None else rt.unsqueeze(weight, q_axes) * xhat
     return (
-        weight_xhat.to(dtype)
-        if bias is None
-        else (weight_xhat + rt.unsqueeze(bias, q_axes)).to(dtype)
-    )
+        weight_xhat if bias is None else weight_xhat + rt.unsqueeze(bias, q_axes)
+    ).to(dtype)
 
 
 class _BatchNorm(Function):

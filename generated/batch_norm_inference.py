@@ -37,10 +37,10 @@ class _BatchNormInference(Function):
             xhat if weight is None else reuse.mul(xhat, rt.unsqueeze(weight, q_axes))
         )
         return (
-            xhat_weight.to(dtype)
+            xhat_weight
             if bias is None
-            else reuse.add(xhat_weight, rt.unsqueeze(bias, q_axes)).to(dtype)
-        )
+            else reuse.add(xhat_weight, rt.unsqueeze(bias, q_axes))
+        ).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -31,10 +31,10 @@ class _Hardtanh(Function):
             else None
         )
         return (
-            torch.ops.aten.hardtanh(input, min_val, max_val).to(dtype)
+            torch.ops.aten.hardtanh(input, min_val, max_val)
             if min_val_below
-            else rt.where(input <= min_val, min_val, minus_input).to(dtype)
-        )
+            else rt.where(input <= min_val, min_val, minus_input)
+        ).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):

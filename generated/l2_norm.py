@@ -25,7 +25,7 @@ class _L2Norm(Function):
         total = input.square().sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)
-        return rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+        return rt.no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, F):

@@ -29,9 +29,7 @@ def _layer_norm_composed(input, weight, bias, eps):
     input_minus_mu = input - mu
     var = rt.mean_over(input_minus_mu.square(), s_axes, keepdim=True)  # var[*p]
     xhat = (var + eps).rsqrt() * input_minus_mu  # xhat[*p,*s]
-    return (
-        (weight * xhat).to(dtype) if bias is None else (weight * xhat + bias).to(dtype)
-    )
+    return (weight * xhat if bias is None else weight * xhat + bias).to(dtype)
 
 
 class _LayerNorm(Function):

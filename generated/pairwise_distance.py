@@ -32,9 +32,7 @@ class _PairwiseDistance(Function):
         output = torch.where(
             squared_nonzero, rt.guarded(squared, squared_nonzero, 1).sqrt(), 0
         )
-        return (
-            rt.no_view(output.unsqueeze(-1).to(dtype)) if keepdim else output.to(dtype)
-        )
+        return rt.no_view((output.unsqueeze(-1) if keepdim else output).to(dtype))
 
     @staticmethod
     def setup_context(ctx, inputs, output):

@@ -37,10 +37,10 @@ class _RnnTanhCell(Function):
             else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
         )
         return (
-            reuse.tanh(input_sum.to(wide)).to(low)
+            reuse.tanh(input_sum.to(wide))
             if b_hh is None
-            else reuse.tanh(reuse.add(input_sum, b_hh).to(wide)).to(low)
-        )
+            else reuse.tanh(reuse.add(input_sum, b_hh).to(wide))
+        ).to(low)
 
     @staticmethod
     def setup_context(ctx, inputs, h):

@@ -32,10 +32,8 @@ class _Std(Function):
         deviation = torch.where(
             variance_nonzero, rt.guarded(variance, variance_nonzero, 1).sqrt(), 0
         )
-        deviation = (
-            rt.no_view(deviation.unsqueeze(dim).to(dtype))
-            if keepdim
-            else deviation.to(dtype)
+        deviation = rt.no_view(
+            (deviation.unsqueeze(dim) if keepdim else deviation).to(dtype)
         )
         return deviation, mu
 

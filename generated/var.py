@@ -27,10 +27,8 @@ class _Var(Function):
         variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
             input.shape[dim] - correction
         )
-        variance = (
-            rt.no_view(variance.unsqueeze(dim).to(dtype))
-            if keepdim
-            else variance.to(dtype)
+        variance = rt.no_view(
+            (variance.unsqueeze(dim) if keepdim else variance).to(dtype)
         )
         return variance, mu
 

@@ -28,12 +28,10 @@ class _VarMean(Function):
         variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
             input.shape[dim] - correction
         )
-        variance = (
-            rt.no_view(variance.unsqueeze(dim).to(dtype))
-            if keepdim
-            else variance.to(dtype)
+        variance = rt.no_view(
+            (variance.unsqueeze(dim) if keepdim else variance).to(dtype)
         )
-        mu = rt.no_view(mu.unsqueeze(dim).to(dtype)) if keepdim else mu.to(dtype)
+        mu = rt.no_view((mu.unsqueeze(dim) if keepdim else mu).to(dtype))
         return variance, mu
 
     @staticmethod

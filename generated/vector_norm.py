@@ -34,7 +34,7 @@ class _VectorNorm(Function):
             rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord),
             0,
         )
-        F = rt.no_view(F.unsqueeze(dim).to(dtype)) if keepdim else F.to(dtype)
+        F = rt.no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
         return F, total
 
     @staticmethod

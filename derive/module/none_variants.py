@@ -267,6 +267,16 @@ def _simplified_line(
         return line, absence.of_line(line.code)
 
 
+def _cast_once(code: Code) -> Code:
+    """Return ``a.to(d) if c else b.to(d)`` as ``(a if c else b).to(d)``."""
+    match code:
+        case Conditional(test, MethodCall(a, "to", given), MethodCall(b, "to", other)) if (
+            given == other
+        ):
+            return MethodCall(Conditional(test, a, b), "to", given)
+    return code
+
+
 @dataclass(frozen=True)
 class _Choice:
     """Lines that branch on whether a tensor is None."""
@@ -278,6 +288,9 @@ class _Choice:
 
     def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         """Return the line, preceded by a line for each conditional part."""
+        return [replace(x, code=_cast_once(x.code)) for x in self._lines(line, found)]
+
+    def _lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         code, test = line.code, is_none(self.tensor.name)
         if isinstance(found, Uniform):
             value = found.value if isinstance(found.value, Code) else NONE

@@ -141,7 +141,7 @@ class InPlaceWriter:
     def _fits(self, line: Line) -> bool:
         """True if the line is short or can be cut; branches of a choice are not cut."""
         match line.code:
-            case Conditional(_, then, other):
+            case Conditional(_, then, other) | MethodCall(Conditional(_, then, other), "to"):
                 parts: tuple[Code, ...] = (then, other)
             case _:
                 parts = (line.code,) if has_choice(line.code) else ()

@@ -199,20 +199,13 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
     last = {line.name: n for n, line in enumerate(made)}
     for name, dtype in returned.items():
         n = last[name]
-        code = _cast_to(made[n].code, dtype)
+        code = MethodCall(made[n].code, "to", (dtype,))
         read = any(name in names_in(line.code) for line in made[n + 1 :])
         if read or is_long(f"{name} = ", code):
             made.append(Line(name, MethodCall(Name(name), "to", (dtype,))))
         else:
             made[n] = made[n].having(code)
     return made
-
-
-def _cast_to(code: Code, dtype: Code) -> Code:
-    """Return the code cast to a dtype; each branch of a choice is cast separately."""
-    if isinstance(code, Conditional):
-        return Conditional(code.test, _cast_to(code.then, dtype), _cast_to(code.other, dtype))
-    return MethodCall(code, "to", (dtype,))
 
 
 @dataclass(frozen=True)
