@@ -33,7 +33,7 @@ from derive.algebra.rules import Step
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.budget import at
 from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_body
-from derive.calculus.guards import bounds_of, freely_read
+from derive.calculus.guards import bounds_of, freely_read, partial_extents
 from derive.calculus.lets import Let, Lets
 from derive.calculus.reindexing import reverse_reduction
 from derive.calculus.softmax import binder_renaming, log_normalizer, log_shares
@@ -402,7 +402,8 @@ def flatten_operation(
         owners = (*op.inputs, *op.parameters, *op.equations)
         display_names = {owner.name: owner.name for owner in owners}
     reserved = {op.name, *display_names.values()}
-    lets = Lets(dict(display_names), reserved, frozenset(variables), op.stable, bounds_of(op))
+    given = dict(display_names), reserved, frozenset(variables), op.stable, bounds_of(op)
+    lets = Lets(*given, partial_extents(op))
     floats = {t.name for t in op.inputs if t.kind == "float"}
     floats |= {e.name for e in op.equations if e.kind == "float"}
     for equation in freely_read(op):

@@ -226,12 +226,15 @@ class _Differences:
         """Redistribute products of the base over its centered sides."""
         while True:
             found = multiples(p, base, said)
-            which = next(((m, rest) for m, rest in found if _loses_digits(m)), None)
+            which = next(((m, rest) for m, rest in found if self._is_recombined(m)), None)
             new = None if which is None else self._in_place_of(base)
             if which is None or new is None:
                 return p
             multiple, rest = which
             p = add(rest, said(multiple.of(new)))
+
+    def _is_recombined(self, m: Multiple) -> bool:
+        return _loses_digits(m) and all(self.lets.has_value(*pair) for pair in m.mapping.items())
 
     def _in_place_of(self, base: Poly) -> Poly | None:
         return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)

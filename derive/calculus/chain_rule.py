@@ -159,7 +159,7 @@ def _named_call(lets: Lets, e: Call) -> Expr:
     """Replace f(u) by a let that equals it or, divided by c, a let that is c*f(u)."""
     for let, call, c in lets.calls(e):
         for binding in match(call, e, frozenset(let.formals), {}):
-            if (name := let.at(binding)) is not None:
+            if (name := lets.instance(let, binding)) is not None:
                 return name / to_tree(poly([c]))
     return e
 

@@ -72,7 +72,7 @@ class DefinitionIndex:
     """
 
     def __init__(self, lets: Lets, fits: Callable[[Let], bool]) -> None:
-        self._lets = lets
+        self.lets = lets
         self._fits = fits
         self._seen = 0
         self._under: dict[str | None, list[tuple[int, Let]]] = {}
@@ -89,7 +89,7 @@ class DefinitionIndex:
         return [let for _, let in sorted(found, key=lambda entry: entry[0])]
 
     def _update(self) -> None:
-        given = self._lets.given
+        given = self.lets.given
         new = islice(given.values(), self._seen, None) if len(given) > self._seen else ()
         for n, let in enumerate(new, self._seen):
             if self._fits(let):
@@ -246,10 +246,9 @@ def _masked_power(masked: DefinitionIndex, t: Term) -> Poly | None:
         if len(rest) != 1 or definition.coef != 1:
             continue
         bare = Term(definition.coef, (), (*rest,))
-        for left, positions, times in _instances(let, bare, t):
-            mapping = dict(zip(let.formals, positions, strict=True))
+        for left, name, times in _instances(masked.lets, let, bare, t):
+            mapping = dict(zip(let.formals, name.positions, strict=True))
             if all(substitute(m, mapping) in left for m in masks):
-                name = Access(let.name, positions)
                 own = [_root_condition(f, masks, rest[0], mapping, name) for f in left]
                 return poly([make_term(t.coef, t.binders, (*own, Pow(name, Num(times))))])
     return None
@@ -306,7 +305,7 @@ def _fold_sums(sums: DefinitionIndex, t: Term) -> Poly | None:
         if isinstance(e, Poly) and len(e.terms) > 1:
             for let in sums.like(e):
                 for binding in match(let.body, e, frozenset(let.formals), {}):
-                    if (name := let.at(binding)) is not None:
+                    if (name := sums.lets.instance(let, binding)) is not None:
                         return atom(name)
         return e
 
@@ -356,9 +355,9 @@ def _fold(products: DefinitionIndex, t: Term) -> Term | None:
     """Replace one defining product by its name, keeping its brackets."""
     for let in products.like(t):
         (definition,) = let.body.terms
-        for rest, positions, exponent in _instances(let, definition, t):
+        for rest, name, exponent in _instances(products.lets, let, definition, t):
             masks = [f for f in t.factors if isinstance(f, Iverson) and f not in rest]
-            factors = (*rest, *masks, raised(Access(let.name, positions), exponent))
+            factors = (*rest, *masks, raised(name, exponent))
             coef = t.coef / definition.coef if exponent == 1 else t.coef
             return make_term(coef, t.binders, factors)
     return None
@@ -404,12 +403,12 @@ def _choices(
 
 
 def _instances(
-    let: Let, definition: Term, t: Term
-) -> Iterator[tuple[list[Expr], tuple[Expr, ...], Fraction]]:
-    """(the remaining factors of t, the positions of the let, its power) for each instance in t."""
+    lets: Lets, let: Let, definition: Term, t: Term
+) -> Iterator[tuple[list[Expr], Access, Fraction]]:
+    """(the remaining factors of t, the let at its positions, its power) for each instance in t."""
     formals = frozenset(let.formals)
     if len(definition.factors) == 1 and definition.coef == 1:
-        yield from _single_instances(let, definition.factors[0], t, formals)
+        yield from _single_instances(lets, let, definition.factors[0], t, formals)
         return
     wanted = [base_and_power(f) for f in definition.factors]
     have = [base_and_power(f) for f in t.factors]
@@ -423,9 +422,8 @@ def _instances(
             left = power_ - exponent
             quotient[n] = ONE if left == 0 else raised(other, left)
         for binding in bindings:
-            if all(i in binding for i in let.formals):
-                rest = [f for f in quotient if f is not ONE]
-                yield rest, tuple(binding[i] for i in let.formals), Fraction(1)
+            if (name := lets.instance(let, binding)) is not None:
+                yield [f for f in quotient if f is not ONE], name, Fraction(1)
 
 
 def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> bool:
@@ -436,8 +434,8 @@ def _may_hold(have: tuple[Expr, Fraction], wanted: tuple[Expr, Fraction]) -> boo
 
 
 def _single_instances(
-    let: Let, pattern: Expr, t: Term, formals: frozenset[Index]
-) -> Iterator[tuple[list[Expr], tuple[Expr, ...], Fraction]]:
+    lets: Lets, let: Let, pattern: Expr, t: Term, formals: frozenset[Index]
+) -> Iterator[tuple[list[Expr], Access, Fraction]]:
     """Instances of a lone f(x)^q, which also matches (f(x)^q)^n: x^(-3/2) = v^3, v = x^(-1/2)."""
     base, exponent = base_and_power(pattern)
     for n, f in enumerate(t.factors):
@@ -446,6 +444,5 @@ def _single_instances(
         if times.denominator != 1 or (times < 0 and exponent == 1):
             continue
         for binding in match(base, other, formals, {}):
-            if all(i in binding for i in let.formals):
-                rest = [*t.factors[:n], *t.factors[n + 1 :]]
-                yield rest, tuple(binding[i] for i in let.formals), times
+            if (name := lets.instance(let, binding)) is not None:
+                yield [*t.factors[:n], *t.factors[n + 1 :]], name, times

@@ -34,6 +34,7 @@ from derive.algebra.expr import (
     Reduce,
     Rel,
     Where,
+    accesses,
     free_indices,
     num,
     walk,
@@ -342,6 +343,19 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
     if not certain:
         return op.equations
     return tuple(changed(q, body=replace_inside_out(q.body, freed)) for q in op.equations)
+
+
+def partial_extents(op: Operation) -> frozenset[str]:
+    """The extents of indices that are whole positions on an axis of another extent."""
+    axes = _declared_axes(op)
+    return frozenset(
+        position.extent
+        for equation in op.equations
+        for a in accesses(equation.body)
+        for position, axis in zip(a.positions, axes[a.tensor], strict=True)
+        if isinstance(position, Index) and isinstance(axis, Index)
+        if position.extent != axis.extent
+    )
 
 
 def _declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:

@@ -120,12 +120,6 @@ class Let:
         """The let at its own formals."""
         return ex.Access(self.name, self.formals)
 
-    def at(self, binding: Mapping[ex.Index, ex.Expr]) -> ex.Access | None:
-        """The let with its formals substituted; None unless the binding has all of them."""
-        if not all(i in binding for i in self.formals):
-            return None
-        return ex.Access(self.name, tuple(binding[i] for i in self.formals))
-
 
 @lru_cache(maxsize=256)
 def _substituted_body(
@@ -163,6 +157,8 @@ class Lets:
     stable: bool = False
     bounds: Bounds = field(default_factory=Bounds)
     """The proven facts about index values."""
+    partial: frozenset[str] = frozenset()
+    """The extents of indices that are whole positions on an axis of another size."""
     nested: int = 0
     """The depth of reductions around the expression being flattened."""
     placing: int = 0
@@ -204,6 +200,19 @@ class Lets:
         if let is None or let.kind != "sum" or let.dtype != "float" or name in self.variables:
             return None
         return let
+
+    def instance(self, let: Let, binding: Mapping[ex.Index, ex.Expr]) -> ex.Access | None:
+        """The let with its formals substituted; None unless the binding has all of them.
+
+        An index that runs over a part of an axis has no value at a computed position of the axis.
+        """
+        if not all(i in binding and self.has_value(i, binding[i]) for i in let.formals):
+            return None
+        return ex.Access(let.name, tuple(binding[i] for i in let.formals))
+
+    def has_value(self, i: ex.Index, position: ex.Expr) -> bool:
+        """True if a position of the axes that the index reads is a value of the index."""
+        return isinstance(position, ex.Index) or i.extent not in self.partial
 
     def totals(self, tensors: tuple[str, ...]) -> tuple[Let, ...]:
         """The lets of the spec that are a sum of products of these tensors, times others."""

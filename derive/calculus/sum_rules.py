@@ -373,13 +373,13 @@ def _defining_name(
         inside = tuple(f for f in definition.factors if ex.free_indices(f) & bound)
         pattern = Term(target.coef, definition.binders, inside)
         for binding in match(pattern, target, frozenset(let.formals), {}):
-            if not all(i in binding for i in let.formals):
+            name = lets.instance(let, binding)
+            if name is None:
                 continue
             outside = [substitute(f, binding) for f in definition.factors if f not in inside]
             rest = divided(beside, outside)
             if rest is not None:
-                positions = tuple(binding[i] for i in let.formals)
-                return definition.coef, ex.Access(let.name, positions), rest
+                return definition.coef, name, rest
     return None
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from kit.chains import CHAINS
 from kit.each import each_operation, each_option, each_row
 from kit.equations import cost, flat, index, numbers, operations, samples, with_lets
+from kit.lowered import assert_right
 from kit.once import sample
 from kit.slopes import along
 
@@ -306,6 +307,22 @@ def test_few_come_into_question_in_a_network_of_any_depth(name):
         if plain(let):
             like = found.like(let.body)
             assert let in like and len(like) <= 3
+
+
+@each_row(
+    "equations",
+    [
+        "e[d] = exp(v[d])\nz[d] = e[d]*exp(v[d+1])",
+        "e[d] = v[d]**3 + sin(v[d])\nz[d] = e[d]*cos(v[d+1]**3 + sin(v[d+1]))",
+        "e[d] = exp(v[d])\nz[d] = e[d]*exp(v[size(k)-1])",
+        "z[n,d] = (x[n] - v[d])*(x[n] - v[d+1])",
+        "z[n] = sum[d]((x[n] - v[d])/(3 + v[d+1] - v[d]))",
+        "z[n] = sum[d]((x[n] - v[d])**2 - (x[n] - v[d+1])**2)",
+    ],
+)
+def test_an_equation_of_a_part_of_an_axis_is_read_on_that_part(equations):
+    """v[d+1] runs to the end of the axis, and what is defined for d does not."""
+    assert_right(f"op f(v[k], x[n]; size(d)=size(k) - 1) -> z\n{equations}")
 
 
 i, j = index("i"), index("j")
