@@ -64,7 +64,7 @@ class SizeSolver:
         derived = Readings(self.declared, self.shapes, self.readings).derived(given)
         self._unify(derived)
         self._give(given)
-        self._unify_guarded()
+        self._unify_guarded(derived)
         self._solve(derived)
         self._name()
 
@@ -104,14 +104,17 @@ class SizeSolver:
         for letter, key in (a for a in apart if not union_find.is_made_of(self._known, *a, sized)):
             self._known.join(letter, key)
 
-    def _unify_guarded(self) -> None:
+    def _unify_guarded(self, derived: Mapping[str, Sequence[AffineReading]]) -> None:
         """Unify an index with an axis that it reads under a condition, if both may have one size.
 
         The index may also run past the end of a shorter axis, where the condition does not hold.
         """
         sized = union_find.made_of_others(self.definitions, self.declared.fixed)
+        elsewhere = {self._known.root(letter) for letter in derived}
         composites = {key: composite_size(c) for key, c, _ in self._composites}
         for letter, key in self._guarded:
+            if letter in sized and self._known.root(key) in elsewhere:
+                continue
             pair = (letter, key), (key, letter)
             if any(union_find.is_made_of(self._known, a, b, sized) for a, b in pair):
                 continue

@@ -56,3 +56,13 @@ def test_under_a_condition_an_index_may_run_past_the_end_of_an_axis(inputs, part
     assert op.equations[0].axes[1] != op.equations[1].axes[1]
     with pytest.raises(SpecError, match="size"):
         parse(text.format("h[n,c]"))
+
+
+def test_an_axis_that_positions_size_is_not_as_long_as_what_reads_it_under_a_condition():
+    op = parse(
+        "op f(q[t,d], k[t,d], v[t,w], z; start=0, size(m)=size(t) + 1) -> y\n"
+        "s[t,u] = sum[d](q[t,d]*k[u,d])\n"
+        "p[t,m] = softmax[m](where(m < size(t), s[t,m], z))\n"
+        "y[t,w] = sum[u](p[t,u + start]*v[u,w])"
+    )
+    assert op.equations[0].axes[1] != op.equations[1].axes[1]
