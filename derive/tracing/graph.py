@@ -95,26 +95,35 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    fixed, alike = _ASSUMED.get()
+    fixed, alike, last = _ASSUMED.get()
     shapes = ShapeEnv(duck_shape=alike)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
     fakes = []
     for name, t in tensors.items():
-        dynamic = [DimDynamic.STATIC if n < 2 or name in fixed else free for n in t.shape]
+        kept = {t.dim() - 1} if last else set()
+        dynamic = [
+            DimDynamic.STATIC if size < 2 or name in fixed or n in kept else free
+            for n, size in enumerate(t.shape)
+        ]
         context: Any = StatelessSymbolicContext(dynamic_sizes=dynamic)
         fake = mode.from_tensor(t.detach().clone(), symbolic_context=context, source=None)
         fakes.append(fake)
     return mode, fakes, shapes
 
 
-_ASSUMED = ContextVar[tuple[Collection[str], bool]]("assumed", default=((), False))
+_ASSUMED = ContextVar[tuple[Collection[str], bool, bool]]("assumed", default=((), False, False))
 
 
 @contextmanager
-def assumed_sizes(fixed: Collection[str] = (), alike: bool = False) -> Iterator[None]:
-    """Trace with the sizes of these tensors as numbers, or with one symbol for equal sizes."""
-    token = _ASSUMED.set((fixed, alike))
+def assumed_sizes(
+    fixed: Collection[str] = (), alike: bool = False, last: bool = False
+) -> Iterator[None]:
+    """Trace with the sizes of these tensors, or of all last axes, as numbers.
+
+    If ``alike``, equal sizes have one symbol.
+    """
+    token = _ASSUMED.set((fixed, alike, last))
     try:
         yield
     finally:

@@ -202,7 +202,7 @@ def attention(
             kind="torch-state",
         )
     if enable_gqa:
-        raise unread("enable_gqa is not supported; repeat the heads")
+        k, v = (_with_heads(context, x, q.shape[-3]) for x in (k, v))
     q, k, v = (
         x if is_simple(x.node) else context.named(x, s) for x, s in ((q, "q"), (k, "k"), (v, "v"))
     )
@@ -236,6 +236,17 @@ def attention(
         scores = replace(scores, node=apply("where", seen, scores.node, -sympy.oo))
     weights = softmax_along(context, "softmax", scores, key)
     return matrix_product(context, weights, v)
+
+
+def _with_heads(context: Context, x: TracedValue, heads: sympy.Expr) -> TracedValue:
+    """Repeat each head of keys or values for a group of queries."""
+    from torch.utils._sympy.functions import FloorDiv
+
+    dim = len(x.axes) - 3
+    if context.sizes.equal(heads, x.shape[dim]):
+        return x
+    times = context.sizes.plain(FloorDiv(heads, x.shape[dim]))
+    return x.with_axis(dim, (*x.axes[dim], Atom.new(times)))
 
 
 @operation("cdist", "_cdist_forward")

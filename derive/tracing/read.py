@@ -174,7 +174,8 @@ _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")
 def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -> Reading:
     """Return the reading with as many free sizes as it has: every size of an example, if it can be.
 
-    Else the parameters and buffers of a module keep their sizes, or equal sizes stay equal.
+    Else the parameters and buffers of a module keep their sizes, or equal sizes stay equal, or the
+    last axes keep their sizes, as the width of a head.
     """
     import torch
 
@@ -186,7 +187,7 @@ def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -
         module = function if isinstance(function, torch.nn.Module) else None
         own = module_tensors(module, collected(bound)[0])
         ways = [assumed_sizes(fixed=own)] if own else []
-        for way in (*ways, assumed_sizes(alike=True)):
+        for way in (*ways, assumed_sizes(alike=True), assumed_sizes(last=True)):
             with way, suppress(DeriveError):
                 return _reading(function, bound, *more)
         raise

@@ -23,6 +23,10 @@ _REPEATED = (
 )
 
 
+_OF_NOTHING = {"amax": -float("inf"), "amin": float("inf"), "prod": 1}
+"""What a reduction gives at a position without values, whether the present value counts or not."""
+
+
 class MatchedPositions:
     """Source elements written to position n: those at ``atoms`` where ``test`` holds."""
 
@@ -101,12 +105,15 @@ class MatchedPositions:
 
     def by(self, kind: str, with_base: bool) -> tv.TracedValue:
         """Reduce the values at each position, ``with_base`` including the present one."""
-        zero = isinstance(self.base, tv.TracedNumber) and self.base.value == 0
+        number = self.base.value if isinstance(self.base, tv.TracedNumber) else None
+        zero = number == 0
         if kind == "sum" and (with_base or zero):
             made = self.reduced("sum")
             return self.put(made if zero else self.base + made)
         if not self.atoms:
             made = self.source
+        elif number == _OF_NOTHING.get(kind, "none"):
+            return self.put(self.reduced(kind))
         elif kind == "mean" and with_base:
             count = 1 + reduced("sum", self.atoms, tv.TracedNumber(1), self.test)
             return self.put((self.base + self.reduced("sum")) / count)

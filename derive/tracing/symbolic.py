@@ -127,6 +127,7 @@ def _symbolic_replacements() -> Any:
         torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
+        torch.Tensor.unfold: _unfold,
         torch.Tensor.__getitem__: _at,
         torch.Tensor.__setitem__: _put,
     }
@@ -168,6 +169,20 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _unfold(x: Any, dimension: int, size: Any, step: Any) -> Any:
+    """Return the windows of an axis; those of a symbolic size are read at their positions."""
+    import torch
+
+    if not any(isinstance(n, torch.SymInt) for n in (size, step)):
+        return x.unfold(dimension, size, step)
+    dim, device = dimension % x.dim(), x.device
+    count: Any = (x.shape[dim] - size) // step + 1
+    first = torch.arange(count, device=device)
+    first = first if isinstance(step, int) and step == 1 else first * step
+    at = first.unsqueeze(1) + torch.arange(size, device=device)
+    return x.movedim(dim, -1)[..., at].movedim(-2, dim)
 
 
 def _at(x: Any, index: Any) -> Any:

@@ -14,6 +14,7 @@ from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
 from derive.tracing.cost_report import cost_of
+from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
 
@@ -92,7 +93,9 @@ def _held(
             except Exception as error:
                 outside = "out of bounds" in str(error) or "out of range" in str(error)
                 if start == starts[-1] or not outside:
-                    raise DeriveError(
+                    # A ValueError is of sizes that are no multiples, or not equal.
+                    unread = SizesUnread if isinstance(error, ValueError) else DeriveError
+                    raise unread(
                         f"the spec fails on inputs that the function takes: {error}\n{op}",
                         kind="reading-differs",
                     ) from error
@@ -145,7 +148,11 @@ def _defined(
     import torch
 
     first: Any = None
+    rejected = 0
     for attempt in range(start, _DRAWS):
+        if rejected > 1 and attempt < _LIKE:
+            # It may take only values like those of the example, as masks of 0 and 1.
+            continue
         given = drawn(attempt)
         try:
             with exact(dtype):
@@ -155,7 +162,8 @@ def _defined(
             want = None
         if _all(torch.isfinite, want):
             return given, want
-        if want is None and attempt:
+        rejected += want is None
+        if rejected > 2:
             break
         if first is None and _all(lambda t: ~t.isnan(), want):
             first = given, want

@@ -71,6 +71,16 @@ READ = [
         "maximum(b[k,c], amax[n2 | ",
     ),
     (
+        lambda x, i: x.new_full((3, 4), -torch.inf).scatter_reduce(0, wide(i, x), x, "amax"),
+        (r(5, 4), I),
+        "y[k,c] = amax[n | i[n] == k](x[n,c])",
+    ),
+    (
+        lambda x, i: torch.ones(3, 4).scatter_reduce(0, wide(i, x), x, "prod") * 2,
+        (r(5, 4), I),
+        "y[k,c] = prod[n | i[n] == k](x[n,c])*2",
+    ),
+    (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean"),
         (r(5, 4), I, r(3, 4)),
         "/(1 + sum[n2 | i[n2] == k](1))",

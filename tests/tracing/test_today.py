@@ -49,6 +49,14 @@ def by_repeats(q, k, v):
     return F.scaled_dot_product_attention(q, k, v)
 
 
+def by_torch(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+
+def of_one_head(q, k, v):
+    return F.scaled_dot_product_attention(q, k[:, :1], v[:, :1], enable_gqa=True)
+
+
 def by_views(q, k, v):
     def repeated(x):
         b, h, t, d = x.shape
@@ -201,6 +209,53 @@ def orthogonal(g):
     return x * (g.shape[0] * g.shape[1]) ** 0.5
 
 
+def turned_in_halves(x, k):
+    """Turns of pairs, and then halves: the last axes keep their sizes."""
+    a, b = x[..., ::2], x[..., 1::2]
+    angle = torch.arange(x.shape[-2], dtype=x.dtype)[:, None] / (1 + torch.arange(a.shape[-1]))
+    x = torch.stack([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], -1)
+    one, other = x.flatten(-2).chunk(2, -1)
+    return (one @ k.mT).softmax(-1) - (other @ k.mT).softmax(-1)
+
+
+def short_convolution(x, w, step=1):
+    size = w.shape[-1]
+    return torch.einsum("btck,ck->btc", F.pad(x, (0, 0, size - 1, 0)).unfold(1, size, step), w)
+
+
+def spectrum(x, window):
+    size = window.numel()
+    k, n = torch.arange(size // 2 + 1, dtype=x.dtype), torch.arange(size, dtype=x.dtype)
+    angle = 2 * math.pi * torch.outer(k, n) / size
+    return (x.unfold(-1, size, 2) * window) @ angle.cos().T
+
+
+def splines(x, grid):
+    """The recursion of Cox and de Boor, of degree 2."""
+    x = x.unsqueeze(-1)
+    b = ((x >= grid[:-1]) & (x < grid[1:])).to(x.dtype)
+    for p in (1, 2):
+        up, down = x - grid[: -p - 1], grid[p + 1 :] - x
+        b = (
+            up / (grid[p:-1] - grid[: -p - 1]) * b[..., :-1]
+            + down / (grid[p + 1 :] - grid[1:-p]) * b[..., 1:]
+        )
+    return b
+
+
+def with_a_sink(q, k, v, sink):
+    scores = q @ k.mT
+    scores = torch.cat([scores, sink.expand(*scores.shape[:-1], 1)], -1)
+    return scores.softmax(-1)[..., :-1] @ v
+
+
+def of_the_last_tag(emissions, tags, mask):
+    """The tag of the last token that the mask keeps."""
+    last = mask.long().sum(1) - 1
+    score = emissions[:, 0] * mask[:, :1] + emissions[:, 1] * mask[:, 1:2]
+    return score.gather(1, tags.gather(1, last.unsqueeze(1)))
+
+
 HEADS = [(2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
 STATE = (2, 3, 4)
 READ = {
@@ -208,7 +263,15 @@ READ = {
     by_sizes: [(2, 5, 10), (5, 3), (5, 3)],
     by_slices: [(2, 5, 10), (5, 3), (5, 3)],
     by_repeats: HEADS,
+    by_torch: HEADS,
+    of_one_head: HEADS,
     by_views: HEADS,
+    turned_in_halves: [(2, 5, 8), (3, 4)],
+    short_convolution: [(2, 6, 4), (4, 3)],
+    spectrum: [(2, 12), (4,)],
+    splines: [(3, 4), torch.linspace(-3.0, 3.0, 8)],
+    with_a_sink: [(2, 3, 4), (2, 3, 4), (2, 3, 5), (1,)],
+    of_the_last_tag: [(2, 4, 5), torch.tensor([[0, 3, 1, 4], [2, 1, 0, 2]]), torch.ones(2, 4)],
     latent: [(2, 3, 5, 10), (2, 3, 7), (2, 3, 4), (7, 5 * 14), (3, 1, 2), (3, 1, 2)],
     paired: [(4, 3), (4, 3)],
     paired_by_diagonals: [(4, 3), (4, 3)],
@@ -237,10 +300,27 @@ def test_what_is_read_is_the_function(function):
     assert_read(function, READ[function])
 
 
-@pytest.mark.parametrize("function", [paired, paired_by_diagonals, shifted])
+OTHERS = {
+    paired: [(7, 5), (7, 5)],
+    paired_by_diagonals: [(7, 5), (7, 5)],
+    shifted: [(3, 2, 6, 9)],
+    by_torch: [(3, 8, 4, 5), (3, 2, 7, 5), (3, 2, 7, 5)],
+    short_convolution: [(3, 7, 2), (2, 5)],
+    spectrum: [(3, 15), (6,)],
+    splines: [(4, 2), torch.linspace(-3.0, 3.0, 6)],
+    with_a_sink: [(3, 5, 2), (3, 5, 2), (3, 5, 4), (1,)],
+}
+
+
+@pytest.mark.parametrize("function", OTHERS, ids=lambda f: f.__name__)
 def test_other_sizes_are_those_of_the_function(function):
-    sizes = {2: (7, 5), 4: (3, 2, 6, 9)}
-    assert_read(function, READ[function], [sizes[len(s)] for s in READ[function]])
+    assert_read(function, READ[function], OTHERS[function])
+
+
+def test_the_last_axes_keep_their_sizes_if_their_parts_have_no_reading():
+    op = assert_read(turned_in_halves, READ[turned_in_halves], [(3, 7, 8), (6, 4)])
+    with pytest.raises(ValueError, match="must have size 8"):
+        derive.load(op)(torch.randn(2, 5, 12), torch.randn(3, 6))
 
 
 def test_joined_sizes_that_are_numbers():
