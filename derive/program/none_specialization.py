@@ -24,6 +24,7 @@ from derive.program.torch_ir import (
     Conditional,
     FunctionCall,
     Keyword,
+    Literal,
     MethodCall,
     Name,
     Subscript,
@@ -188,18 +189,26 @@ class Absence:
     ) -> Code | Uniform:
         """Return left op right, one or both of which may be numbers."""
         if isinstance(left, Uniform) and isinstance(right, Uniform):
-            return Uniform(_combine_numbers(code.op, left.value, right.value))
+            return Uniform(self._number(code.op, left.value, right.value))
         if isinstance(left, Code) and isinstance(right, Code):
             return self._of_shape(Binary(code.op, left, right), code)
         one, two = (x.value if isinstance(x, Uniform) else x for x in (left, right))
         numbers = [isinstance(x, Fraction) or self.there.is_number(x) for x in (one, two)]
         if all(numbers):
-            return Uniform(_combine_numbers(code.op, one, two))
+            return Uniform(self._number(code.op, one, two))
         if not all(n or self._is_float(x) for n, x in zip(numbers, (one, two), strict=True)):
             raise TensorNeeded
         made = _combine_numbers(code.op, one, two)
         assert isinstance(made, Code)
         return self._of_shape(made, code)
+
+    def _number(self, op: str, left: Number, right: Number) -> Number:
+        """Return left op right; a tensor may be divided by the size of an empty axis."""
+        if op == "/" and isinstance(right, Code) and self.there.is_number(right):
+            guarded = isinstance(right, Binary) and right.op == "or"
+            if not guarded and (isinstance(left, Fraction) or self.there.is_number(left)):
+                right = Binary("or", right, Literal("math.nan"))
+        return _combine_numbers(op, left, right)
 
     def _product(self, code: Code, left: Code, right: Code) -> Code | Uniform | None:
         """Return a matrix product with ones as a sum over the axis that the product contracts."""

@@ -271,3 +271,11 @@ def test_an_output_that_is_an_input_without_a_tensor_has_its_own_memory(text):
     given = f(x, *(c.double() for c in constants))
     (want,) = torch.autograd.grad(2 * (given[0] if others else given).sum(), x)
     torch.testing.assert_close(gradient, want)
+
+
+def test_a_number_is_divided_by_the_size_of_an_empty_axis():
+    x = torch.zeros(0, 0, requires_grad=True)
+    nothing = torch.zeros(0, dtype=torch.int64)
+    loss = derive.load(catalog.find("cross_entropy"))(x, nothing, reduction="sum")
+    (found,) = torch.autograd.grad(loss, x)
+    assert found.shape == (0, 0)
