@@ -70,8 +70,8 @@ def addmm(
 
     Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
     """
-    beta = beta if type(beta) is float else rt.number(beta, "addmm: beta")
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "addmm: alpha")
+    beta = rt.number(beta, "addmm: beta")
+    alpha = rt.number(alpha, "addmm: alpha")
     if (
         not rt.floating(input, mat1, mat2)
         or input.dim() != 2

@@ -81,7 +81,7 @@ class _AlibiAttention(Function):
             scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
             S = slopes.unsqueeze(1).unsqueeze(2) * offsets + scaled_query_key
             key_below = positions_of_key <= spread_query
-            P = torch.softmax(
+            P = torch.softmax(  # P[*b,h,i,j]
                 torch.where(key_below, S, torch.finfo(wide).min), -1
             ).tril()
         if needs[0] or needs[1] or needs[3]:

@@ -47,7 +47,7 @@ def amin(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     Equal values share the gradient evenly, as torch.amin. Returns F[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "amin: dim")
+    dim = rt.integer(dim, "amin: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

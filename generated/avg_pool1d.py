@@ -54,9 +54,8 @@ def avg_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     stride is always given; without torch's padding, ceil_mode and count_include_pad.
     Returns output[n,c,u] of input[n,c,t]. kernel_size is the size of index k.
     """
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")
-    stride = stride if type(stride) is int else rt.integer(stride, "avg_pool1d: stride")
+    kernel_size = rt.integer(kernel_size, "avg_pool1d: kernel_size")
+    stride = rt.integer(stride, "avg_pool1d: stride")
     if not rt.floating(input) or input.dim() != 3 or kernel_size < 1 or stride < 1:
         signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
         raise rt.explained("avg_pool1d", signature, input, kernel_size, stride)

@@ -56,9 +56,8 @@ def avg_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     divisor_override. Returns output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size
     of index i.
     """
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "avg_pool2d: kernel_size")
-    stride = stride if type(stride) is int else rt.integer(stride, "avg_pool2d: stride")
+    kernel_size = rt.integer(kernel_size, "avg_pool2d: kernel_size")
+    stride = rt.integer(stride, "avg_pool2d: stride")
     if not rt.floating(input) or input.dim() != 4 or kernel_size < 1 or stride < 1:
         signature = "input[n,c,h,w]; kernel_size=size(i); stride is a divisor"
         raise rt.explained("avg_pool2d", signature, input, kernel_size, stride)

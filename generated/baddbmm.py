@@ -70,8 +70,8 @@ def baddbmm(
 
     Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
     """
-    beta = beta if type(beta) is float else rt.number(beta, "baddbmm: beta")
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "baddbmm: alpha")
+    beta = rt.number(beta, "baddbmm: beta")
+    alpha = rt.number(alpha, "baddbmm: alpha")
     if (
         not rt.floating(input, batch1, batch2)
         or input.dim() != 3

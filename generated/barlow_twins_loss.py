@@ -80,9 +80,9 @@ class _BarlowTwinsLoss(Function):
         eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        first, second, c, G = rt.cast(wide, first, second, c, G)
         grad_first = grad_second = None
         if rt.unrecorded(G):
-            first, second, c, G = rt.cast(wide, first, second, c, G)
             positions_of_first = rt.positions(first.shape[1], G)
             off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
             grad_c = rt.keep_where_(2 * ctx.weight * G * c, off_diagonal).add_(
@@ -110,7 +110,6 @@ class _BarlowTwinsLoss(Function):
                     scaled_rsqrt_eps_sum_with_b
                 )
             return grad_first, grad_second, None, None
-        first, second, G = rt.cast(wide, first, second, G)
         a = first - first.mean(0)  # a[n,i]
         rsqrt_eps_sum = (eps + a.square().mean(0)).rsqrt()
         x = rsqrt_eps_sum * a  # x[n,i]
@@ -121,7 +120,7 @@ class _BarlowTwinsLoss(Function):
         c = (x.mT.to(low) @ low_y).to(wide) / first.shape[0]  # c[i,j]
         positions_of_first = rt.positions(first.shape[1], G)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-        grad_c = (
+        grad_c = (  # grad_c[i,j]
             torch.where(off_diagonal, 2 * ctx.weight * G * c, 0)
             + (2 * G * (c.diagonal(0, 0, 1) - 1)).diag_embed()
         )
@@ -147,9 +146,8 @@ def barlow_twins_loss(
 
     Returns loss of first[n,i] and second[n,i].
     """
-    if type(weight) is not float:
-        weight = rt.number(weight, "barlow_twins_loss: weight")
-    eps = eps if type(eps) is float else rt.number(eps, "barlow_twins_loss: eps")
+    weight = rt.number(weight, "barlow_twins_loss: weight")
+    eps = rt.number(eps, "barlow_twins_loss: eps")
     if (
         not rt.floating(first, second)
         or first.dim() != 2

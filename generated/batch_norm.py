@@ -64,9 +64,9 @@ class _BatchNorm(Function):
         if G is None:
             return (None,) * 5
         input, weight, mean, rstd = ctx.saved_tensors
+        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
-            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             count = input.shape[0] * math.prod(input.shape[2:])
             share = (count - ctx.correction) / (count or math.nan)
             grad_input, grad_weight, grad_bias = rt.native_batch_norm_backward(
@@ -74,7 +74,6 @@ class _BatchNorm(Function):
             )
             return grad_input, grad_weight, grad_bias, None, None
         q_axes = tuple(range(2 - input.dim(), 0))
-        input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = input.mean((0, *q_axes))  # mu[c]
             input_minus_mu = input - rt.unsqueeze(mu, q_axes)
@@ -114,9 +113,8 @@ def batch_norm(
     output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c] (None means
     zeros). eps is greater than 0.
     """
-    eps = eps if type(eps) is float else rt.number(eps, "batch_norm: eps")
-    if type(correction) is not float:
-        correction = rt.number(correction, "batch_norm: correction")
+    eps = rt.number(eps, "batch_norm: eps")
+    correction = rt.number(correction, "batch_norm: correction")
     if (
         not rt.floating_if_given(input, weight, bias)
         or input.dim() < 2

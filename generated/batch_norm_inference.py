@@ -29,7 +29,7 @@ class _BatchNormInference(Function):
         given = rt.widened(input, running_mean, running_var, weight, bias)
         input, running_mean, running_var, weight, bias = given
         q_axes = tuple(range(2 - input.dim(), 0))
-        xhat = reuse.mul(
+        xhat = reuse.mul(  # xhat[n,c,*q]
             input - rt.unsqueeze(running_mean, q_axes),
             rt.unsqueeze((running_var + eps).rsqrt(), q_axes),
         )
@@ -72,7 +72,7 @@ class _BatchNormInference(Function):
         if needs_grad_bias:
             grad_bias = G.sum((0, *q_axes))
         if needs_grad_weight:
-            xhat = reuse.mul(
+            xhat = reuse.mul(  # xhat[n,c,*q]
                 input - rt.unsqueeze(running_mean, q_axes),
                 rt.unsqueeze(rsqrt_sum, q_axes),
             )
@@ -122,7 +122,7 @@ def batch_norm_inference(
     Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
     (None means ones) and bias[c] (None means zeros).
     """
-    eps = eps if type(eps) is float else rt.number(eps, "batch_norm_inference: eps")
+    eps = rt.number(eps, "batch_norm_inference: eps")
     if (
         not rt.floating(input, running_mean, running_var)
         or not rt.floating_if_given(input, weight, bias)
@@ -136,15 +136,8 @@ def batch_norm_inference(
             "input[n,c,*q], running_mean[c], running_var[c], weight[c]=None, "
             "bias[c]=None"
         )
-        raise rt.explained(
-            "batch_norm_inference",
-            signature,
-            input,
-            running_mean,
-            running_var,
-            weight,
-            bias,
-        )
+        values = input, running_mean, running_var, weight, bias
+        raise rt.explained("batch_norm_inference", signature, *values)
     return rt.apply(
         _BatchNormInference, input, running_mean, running_var, weight, bias, eps
     )

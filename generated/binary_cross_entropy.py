@@ -120,7 +120,6 @@ def binary_cross_entropy(
         or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p], weight[*p]=None; reduction in mean|sum|none"
-        raise rt.explained(
-            "binary_cross_entropy", signature, input, target, weight, reduction
-        )
+        values = input, target, weight, reduction
+        raise rt.explained("binary_cross_entropy", signature, *values)
     return rt.apply(_BinaryCrossEntropy, input, target, weight, reduction)

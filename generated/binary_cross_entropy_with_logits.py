@@ -136,15 +136,8 @@ def binary_cross_entropy_with_logits(
             "input[*p,c], target[*p,c], weight[*p,c]=None, pos_weight[c]=None; "
             "reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "binary_cross_entropy_with_logits",
-            signature,
-            input,
-            target,
-            weight,
-            pos_weight,
-            reduction,
-        )
+        values = input, target, weight, pos_weight, reduction
+        raise rt.explained("binary_cross_entropy_with_logits", signature, *values)
     return rt.apply(
         _BinaryCrossEntropyWithLogits, input, target, weight, pos_weight, reduction
     )

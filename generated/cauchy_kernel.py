@@ -63,49 +63,47 @@ class _CauchyKernel(Function):
         x1, x2, K, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-            x2_centred = x2 - centre.unsqueeze(-2)
-            x1_centred = x1 - centre.unsqueeze(-2)
-            K_squared_G = K.square().mul_(G)
-            twice_gamma = 2 * ctx.gamma
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if not first_order:
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+        x2_centred = x2 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        G_K_squared = reuse.mul(K.square(), G)
+        twice_gamma = 2 * ctx.gamma
+        if first_order:
             if ctx.needs_input_grad[0]:
-                K_squared_G_x2_centred = (K_squared_G.to(low) @ x2_centred.to(low)).to(
+                K_squared_G_x2_centred = (G_K_squared.to(low) @ x2_centred.to(low)).to(
                     wide
                 )
                 grad_x1 = K_squared_G_x2_centred.addcmul_(
-                    K_squared_G.sum(-1, keepdim=True), x1_centred, value=-1
+                    G_K_squared.sum(-1, keepdim=True), x1_centred, value=-1
                 ).mul_(twice_gamma)
             if ctx.needs_input_grad[1]:
-                K_squared_G_x1_centred = K_squared_G.mT.to(low) @ x1_centred.to(low)
+                K_squared_G_x1_centred = G_K_squared.mT.to(low) @ x1_centred.to(low)
                 wide_K_squared_G = K_squared_G_x1_centred.to(wide)
                 grad_x2 = wide_K_squared_G.addcmul_(
-                    K_squared_G.sum(-2).unsqueeze(-1), x2_centred, value=-1
+                    G_K_squared.sum(-2).unsqueeze(-1), x2_centred, value=-1
                 ).mul_(twice_gamma)
-            return grad_x1, grad_x2, None
-        x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x2_centred = x2 - centre.unsqueeze(-2)
-        x1_centred = x1 - centre.unsqueeze(-2)
-        G_K_squared = G * K.square()
-        twice_gamma = 2 * ctx.gamma
-        if ctx.needs_input_grad[0]:
-            grad_x1 = twice_gamma * (
-                (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)
-                - G_K_squared.sum(-1, keepdim=True) * x1_centred
-            )
-        if ctx.needs_input_grad[1]:
-            grad_x2 = twice_gamma * (
-                (G_K_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-                - G_K_squared.sum(-2).unsqueeze(-1) * x2_centred
-            )
+        else:
+            if ctx.needs_input_grad[0]:
+                grad_x1 = twice_gamma * (
+                    (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)
+                    - G_K_squared.sum(-1, keepdim=True) * x1_centred
+                )
+            if ctx.needs_input_grad[1]:
+                grad_x2 = twice_gamma * (
+                    (G_K_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
+                    - G_K_squared.sum(-2).unsqueeze(-1) * x2_centred
+                )
         return grad_x1, grad_x2, None
 
 
@@ -116,7 +114,7 @@ def cauchy_kernel(
 
     Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "cauchy_kernel: gamma")
+    gamma = rt.number(gamma, "cauchy_kernel: gamma")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -64,16 +64,15 @@ class _CausalAttention(Function):
         query, key, value, output, kept = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+        kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-            kept = rt.cast(wide, kept)[0]
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grad_query, grad_key, grad_value = rt.attention_backward(
                 G, query, key, value, output, kept, scale, True
             )
             return grad_query, grad_key, grad_value
-        query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         key_below = rt.positions(key.shape[-2], G) <= positions_of_query.unsqueeze(1)

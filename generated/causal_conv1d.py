@@ -82,8 +82,7 @@ def causal_conv1d(
     The k-th value of the kernel meets the input of dilation*k steps before. Returns
     output[n,o,t] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
     """
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "causal_conv1d: dilation")
+    dilation = rt.integer(dilation, "causal_conv1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

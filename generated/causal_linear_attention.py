@@ -63,10 +63,10 @@ class _CausalLinearAttention(Function):
         query, key, value, output, S, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        value, S = rt.cast(low, value, S)
+        query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
         grad_query = grad_key = grad_value = None
         if rt.unrecorded(G):
-            value, S = rt.cast(low, value, S)
-            query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 sum_of_G_output = (G * output).sum(-1, keepdim=True)
                 G_value_difference = (
@@ -95,8 +95,6 @@ class _CausalLinearAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
             return grad_query, grad_key, grad_value
-        value = rt.cast(low, value)[0]
-        query, key, output, G = rt.cast(wide, query, key, output, G)
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
         phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
@@ -107,7 +105,7 @@ class _CausalLinearAttention(Function):
         S = (low_phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
         total = S.sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_S = (
+            grad_S = (  # grad_S[*b,i,j]
                 (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
             ) / total.unsqueeze(-1).to(wide)
             lower_grad_S = grad_S.tril()

@@ -41,7 +41,7 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
     positions_of_x = rt.positions(x.shape[1], x)
     positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
-    P = torch.softmax(
+    P = torch.softmax(  # P[n,i,j]
         torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
     ).tril()
     return P.to(low) @ V
@@ -79,13 +79,13 @@ class _CausalSelfAttention(Function):
         x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
+        x, Wq, Wk, Wv, output, Q, K, V, G = given
+        kept = rt.cast(wide, kept)[0]
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad
         if first_order:
-            given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
-            x, Wq, Wk, Wv, output, Q, K, V, G = given
-            kept = rt.cast(wide, kept)[0]
             grad_Q, grad_K, grad_V = rt.attention_backward(
                 G, Q, K, V, output, kept, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True
             )
@@ -98,13 +98,12 @@ class _CausalSelfAttention(Function):
             if needs[2]:
                 grad_Wk = rt.flatten(grad_K, 0, 1).mT @ flat_x
         else:
-            x, Wq, Wk, Wv, G = rt.cast(low, x, Wq, Wk, Wv, G)
             Q = x @ Wq.mT  # Q[n,i,d]
             K = x @ Wk.mT  # K[n,j,d]
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
             positions_of_x = rt.positions(x.shape[1], G)
             positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
-            P = torch.softmax(
+            P = torch.softmax(  # P[n,i,j]
                 torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
             ).tril()
             if needs[0] or needs[1] or needs[2]:

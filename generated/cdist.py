@@ -66,15 +66,11 @@ class _Cdist(Function):
         x1, x2, D, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
-            x1_centred = x1 - centre.unsqueeze(-2)
-            grad_squared = rt.keep_where_((0.5 * G).div_(D), D != 0)
-        else:
-            x1, x2, D, G = rt.cast(wide, x1, x2, D, G)
+        if not first_order:
             detached_x2 = x2.detach()
             mean_of_detached_x2 = detached_x2.mean(-2)
             centre = torch.where(
@@ -82,9 +78,12 @@ class _Cdist(Function):
                 mean_of_detached_x2,
                 0,
             )
-            x1_centred = x1 - centre.unsqueeze(-2)
+        x1_centred = x1 - centre.unsqueeze(-2)
+        if first_order:
+            grad_squared = rt.keep_where_((0.5 * G).div_(D), D != 0)
+        else:
             D_nonzero = D != 0
-            grad_squared = torch.where(
+            grad_squared = torch.where(  # grad_squared[*b,i,j]
                 D_nonzero, 0.5 * G / torch.where(D_nonzero, D, 1), 0
             )
         x2_centred = x2 - centre.unsqueeze(-2)

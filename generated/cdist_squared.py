@@ -60,13 +60,11 @@ class _CdistSquared(Function):
         x1, x2, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
-        else:
-            x1, x2, G = rt.cast(wide, x1, x2, G)
+        if not first_order:
             detached_x2 = x2.detach()
             mean_of_detached_x2 = detached_x2.mean(-2)
             centre = torch.where(

@@ -53,7 +53,7 @@ def celu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
 
     Returns output[*p] of input[*p]. alpha is different from 0.
     """
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "celu: alpha")
+    alpha = rt.number(alpha, "celu: alpha")
     if not rt.floating(input) or alpha == 0:
         raise rt.explained("celu", "input[*p]; alpha!=0", input, alpha)
     return rt.apply(_Celu, input, alpha)

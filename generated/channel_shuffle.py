@@ -26,8 +26,7 @@ def channel_shuffle(input: torch.Tensor, groups: int) -> torch.Tensor:
 
     Returns output[n,(c g),*q] of input[n,(g c),*q]. groups is the size of index g.
     """
-    if type(groups) is not int:
-        groups = rt.integer(groups, "channel_shuffle: groups")
+    groups = rt.integer(groups, "channel_shuffle: groups")
     if (
         not rt.floating(input)
         or input.dim() < 2

@@ -129,7 +129,7 @@ class _CharacterModel(Function):
                 probs = torch.softmax(logits.to(wide), 1)  # probs[n,c]
         if needs_grad_logits:
             filled_like_Yb = G.new_full(Yb.shape, -1).unsqueeze(1)
-            grad_logits = (
+            grad_logits = (  # grad_logits[n,c]
                 G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
             )
         if needs_low_grad_logits:
@@ -140,7 +140,7 @@ class _CharacterModel(Function):
             low_grad_logits = grad_logits.to(low)
         if needs_grad_hpreact:
             if first_order:
-                grad_hpreact = torch.ops.aten.tanh_backward(
+                grad_hpreact = torch.ops.aten.tanh_backward(  # grad_hpreact[n,j]
                     (low_grad_logits @ W2.mT).to(wide), h
                 )
             else:
@@ -149,7 +149,7 @@ class _CharacterModel(Function):
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
         if needs_flat_Xb:
             grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
-            grad_hprebn = (
+            grad_hprebn = (  # grad_hprebn[n,j]
                 bngain.select(0, 0)
                 * bnvar_inv
                 * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
@@ -212,7 +212,7 @@ def character_model(
     Returns loss of C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j],
     Xb[n,t] (int64) and Yb[n] (int64).
     """
-    eps = eps if type(eps) is float else rt.number(eps, "character_model: eps")
+    eps = rt.number(eps, "character_model: eps")
     if (
         not rt.floating(C, W1, b1, W2, b2, bngain, bnbias)
         or not isinstance(Xb, torch.Tensor)
@@ -237,7 +237,6 @@ def character_model(
             "C[v,d], W1[k,j], b1[j], W2[j,c], b2[c], bngain[o,j], bnbias[o,j], "
             "Xb[n,t]: int64, Yb[n]: int64; k=t*d; o=1"
         )
-        raise rt.explained(
-            "character_model", signature, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb
-        )
+        values = C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb
+        raise rt.explained("character_model", signature, *values)
     return rt.apply(_CharacterModel, C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps)[0]

@@ -77,7 +77,7 @@ class _CiouLoss(Function):
         width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
             boxes1.select(1, 0), boxes2.select(1, 0)
         )
-        height = torch.maximum(
+        height = torch.maximum(  # height[n]
             boxes1.select(1, 3), boxes2.select(1, 3)
         ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
         diagonal = width.square() + height.square() + eps  # diagonal[n]
@@ -129,7 +129,7 @@ class _CiouLoss(Function):
         iou = common / union  # iou[n]
         grad_common = -G * (1 + iou) / union  # grad_common[n]
         minus_grad_common = -grad_common
-        grad_left = torch.ops.aten.threshold_backward(
+        grad_left = torch.ops.aten.threshold_backward(  # grad_left[n]
             minus_grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
         width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
@@ -145,7 +145,7 @@ class _CiouLoss(Function):
             boxes1_plus_boxes12 - boxes2.select(1, 1) - boxes2.select(1, 3)
         )
         along = 0.5 * boxes1_difference_with_boxes2  # along[n]
-        height = torch.maximum(
+        height = torch.maximum(  # height[n]
             boxes1.select(1, 3), boxes2.select(1, 3)
         ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
         diagonal = width.square() + height.square() + eps  # diagonal[n]
@@ -158,16 +158,16 @@ class _CiouLoss(Function):
         shape = 4 / math.pi**2 * angle.square()  # shape[n]
         alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
         grad_angle = 8 / math.pi**2 * G * angle * alpha  # grad_angle[n]
-        grad_top = torch.ops.aten.threshold_backward(
+        grad_top = torch.ops.aten.threshold_backward(  # grad_top[n]
             minus_grad_common * relu_difference, bottom_minus_top, 0
         )
         grad_height = minus_two_G * height * apart / diagonal  # grad_height[n]
         grad_along = twice_G * along / diagonal  # grad_along[n]
         G_iou_over_union = G * iou / union
-        grad_right = torch.ops.aten.threshold_backward(
+        grad_right = torch.ops.aten.threshold_backward(  # grad_right[n]
             grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
-        grad_bottom = torch.ops.aten.threshold_backward(
+        grad_bottom = torch.ops.aten.threshold_backward(  # grad_bottom[n]
             grad_common * relu_difference, bottom_minus_top, 0
         )
         masked_half_grad_left = torch.where(
@@ -258,7 +258,7 @@ class _CiouLoss(Function):
         if ctx.needs_input_grad[1]:
             w2_squared = w2.square()
             h2_squared = h2.square()
-            grad_w2 = (
+            grad_w2 = (  # grad_w2[n]
                 grad_angle / (h2 * (1 + w2_squared / h2_squared)) + G * h2 * iou / union
             )
             grad_h2 = w2 * (G_iou_over_union - grad_angle / (w2_squared + h2_squared))
@@ -323,7 +323,7 @@ def ciou_loss(
     differentiated. Returns average (reduction="mean"), total ("sum") or loss[n]
     ("none") of boxes1[n,c] and boxes2[n,c].
     """
-    eps = eps if type(eps) is float else rt.number(eps, "ciou_loss: eps")
+    eps = rt.number(eps, "ciou_loss: eps")
     if (
         not rt.floating(boxes1, boxes2)
         or boxes1.dim() != 2

@@ -46,8 +46,8 @@ def clamp(
     On a bound the gradient goes to the input, as torch.clamp. torch's min and max are
     called lo and hi. Returns F[*p] of input[*p].
     """
-    lo = lo if type(lo) is float else rt.number(lo, "clamp: lo")
-    hi = hi if type(hi) is float else rt.number(hi, "clamp: hi")
+    lo = rt.number(lo, "clamp: lo")
+    hi = rt.number(hi, "clamp: hi")
     if not rt.floating(input):
         raise rt.explained("clamp", "input[*p]", input)
     return rt.apply(_Clamp, input, lo, hi)

@@ -47,7 +47,7 @@ def concat(A: torch.Tensor, B: torch.Tensor, dim: int = 0) -> torch.Tensor:
 
     Returns C[*p,m,*q] of A[*p,k,*q] and B[*p,l,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "concat: dim")
+    dim = rt.integer(dim, "concat: dim")
     if (
         not rt.floating(A, B)
         or not -A.dim() <= dim < A.dim()

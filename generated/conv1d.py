@@ -84,11 +84,9 @@ def conv1d(
     groups is 1: see grouped_conv1d. Returns output[n,o,u] of input[n,c,t],
     weight[o,c,k] and bias[o] (None means zeros).
     """
-    stride = stride if type(stride) is int else rt.integer(stride, "conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv1d: dilation")
+    stride = rt.integer(stride, "conv1d: stride")
+    padding = rt.integer(padding, "conv1d: padding")
+    dilation = rt.integer(dilation, "conv1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -104,9 +102,8 @@ def conv1d(
             "input[n,c,t], weight[o,c,k], bias[o]=None; stride is a divisor; "
             "padding is not negative; dilation is positive"
         )
-        raise rt.explained(
-            "conv1d", signature, input, weight, bias, stride, padding, dilation
-        )
+        values = input, weight, bias, stride, padding, dilation
+        raise rt.explained("conv1d", signature, *values)
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1

@@ -84,11 +84,9 @@ def conv2d(
     torch's groups is 1. Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and
     bias[o] (None means zeros).
     """
-    stride = stride if type(stride) is int else rt.integer(stride, "conv2d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv2d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv2d: dilation")
+    stride = rt.integer(stride, "conv2d: stride")
+    padding = rt.integer(padding, "conv2d: padding")
+    dilation = rt.integer(dilation, "conv2d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -104,9 +102,8 @@ def conv2d(
             "input[n,c,h,w], weight[o,c,i,j], bias[o]=None; stride is a divisor; "
             "padding is not negative; dilation is positive"
         )
-        raise rt.explained(
-            "conv2d", signature, input, weight, bias, stride, padding, dilation
-        )
+        values = input, weight, bias, stride, padding, dilation
+        raise rt.explained("conv2d", signature, *values)
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1

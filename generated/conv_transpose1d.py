@@ -98,14 +98,10 @@ def conv_transpose1d(
     torch's groups is 1. Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and
     bias[o] (None means zeros).
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "conv_transpose1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "conv_transpose1d: padding")
-    if type(output_padding) is not int:
-        output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "conv_transpose1d: dilation")
+    stride = rt.integer(stride, "conv_transpose1d: stride")
+    padding = rt.integer(padding, "conv_transpose1d: padding")
+    output_padding = rt.integer(output_padding, "conv_transpose1d: output_padding")
+    dilation = rt.integer(dilation, "conv_transpose1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -120,9 +116,8 @@ def conv_transpose1d(
             "input[n,c,t], weight[c,o,k], bias[o]=None; stride is positive; "
             "dilation is positive"
         )
-        raise rt.explained(
-            "conv_transpose1d", signature, input, weight, bias, stride, dilation
-        )
+        values = input, weight, bias, stride, dilation
+        raise rt.explained("conv_transpose1d", signature, *values)
     size = (
         dilation * (weight.shape[2] - 1)
         + output_padding

@@ -67,14 +67,11 @@ class _CosineEmbeddingLoss(Function):
         if G is None:
             return (None,) * 5
         input1, input2, target, square1, square2, cosine = ctx.saved_tensors
+        given = rt.widened(input1, input2, target, square1, square2, cosine, G)
+        input1, input2, target, square1, square2, cosine, G = given
         grad_input1 = grad_input2 = grad_target = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.widened(input1, input2, target, square1, square2, cosine, G)
-            input1, input2, target, square1, square2, cosine, G = given
-        else:
-            input1, input2, target, G = rt.widened(input1, input2, target, G)
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             if not first_order:
@@ -82,7 +79,7 @@ class _CosineEmbeddingLoss(Function):
                 square2 = 1e-12 + input2.square().sum(1)  # square2[n]
                 rsqrt_square1_square2 = (square1 * square2).rsqrt()
                 cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
-            grad_cosine = rt.where(
+            grad_cosine = rt.where(  # grad_cosine[n]
                 (target != 1) & (cosine - ctx.margin >= 0) & (target == -1), G, 0
             ) - torch.where(target == 1, G, 0)
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
@@ -123,8 +120,7 @@ def cosine_embedding_loss(
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
     input1[n,d], input2[n,d] and target[n].
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "cosine_embedding_loss: margin")
+    margin = rt.number(margin, "cosine_embedding_loss: margin")
     if (
         not rt.floating(input1, input2, target)
         or input1.dim() != 2
@@ -133,7 +129,6 @@ def cosine_embedding_loss(
         or reduction not in ("mean", "sum", "none")
     ):
         signature = "input1[n,d], input2[n,d], target[n]; reduction in mean|sum|none"
-        raise rt.explained(
-            "cosine_embedding_loss", signature, input1, input2, target, reduction
-        )
+        values = input1, input2, target, reduction
+        raise rt.explained("cosine_embedding_loss", signature, *values)
     return rt.apply(_CosineEmbeddingLoss, input1, input2, target, margin, reduction)[0]

@@ -46,13 +46,10 @@ class _CosineSimilarity(Function):
         x1, x2, output, norm1, norm2 = ctx.saved_tensors
         dim = ctx.dim
         eps = ctx.eps
+        x1, x2, output, norm1, norm2, G = rt.widened(x1, x2, output, norm1, norm2, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
-        if first_order:
-            given = rt.widened(x1, x2, output, norm1, norm2, G)
-            x1, x2, output, norm1, norm2, G = given
-        else:
-            x1, x2, output, G = rt.widened(x1, x2, output, G)
+        if not first_order:
             norm1 = x1.square().sum(dim).sqrt()  # norm1[*p,*q]
         minus_G_output = -G * output
         clamped_norm1 = norm1.clamp(min=eps)
@@ -70,7 +67,7 @@ class _CosineSimilarity(Function):
                     norm1_above.unsqueeze(dim), grad_norm1_x1, 0
                 ).addcmul_(spread_G_quotient, x2)
             else:
-                grad_norm1 = rt.where(
+                grad_norm1 = rt.where(  # grad_norm1[*p,*q]
                     norm1_above,
                     minus_G_output / torch.where(norm1_above, clamped_norm1, 1),
                     0,
@@ -94,7 +91,7 @@ class _CosineSimilarity(Function):
                     norm2_above.unsqueeze(dim), grad_norm2_x2, 0
                 ).addcmul_(spread_G_quotient, x1)
             else:
-                grad_norm2 = rt.where(
+                grad_norm2 = rt.where(  # grad_norm2[*p,*q]
                     norm2_above,
                     minus_G_output / torch.where(norm2_above, clamped_norm2, 1),
                     0,
@@ -120,8 +117,8 @@ def cosine_similarity(
     Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q]. dim is the position of axis k
     and eps is at least 0.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "cosine_similarity: dim")
-    eps = eps if type(eps) is float else rt.number(eps, "cosine_similarity: eps")
+    dim = rt.integer(dim, "cosine_similarity: dim")
+    eps = rt.number(eps, "cosine_similarity: eps")
     if (
         not rt.floating(x1, x2)
         or not -x1.dim() <= dim < x1.dim()

@@ -69,13 +69,11 @@ class _CovarianceOfQuaternion(Function):
         quaternion, scale, R = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        quaternion, scale, R, G = rt.cast(wide, quaternion, scale, R, G)
         grad_quaternion = grad_scale = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            quaternion, scale, R, G = rt.cast(wide, quaternion, scale, R, G)
-        else:
-            quaternion, scale, G = rt.cast(wide, quaternion, scale, G)
+        if not first_order:
             rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
             unit = rsqrt_quaternion * quaternion  # unit[n,q]
             v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
@@ -85,7 +83,7 @@ class _CovarianceOfQuaternion(Function):
             offsets = (positions_of_scale - spread_scale).to(G.dtype)
             to_offsets = (spread_scale - positions_of_scale).to(G.dtype)
             v_offsets_to_offsets = (v.unsqueeze(2) * offsets.mT).mT @ to_offsets.mT
-            R = (
+            R = (  # R[n,i,k]
                 (2 * v).unsqueeze(1) * v.unsqueeze(2)
                 - w.unsqueeze(1).unsqueeze(2) * offsets.mT * v_offsets_to_offsets
                 + (2 * w.square() - 1).unsqueeze(1).expand(scale.shape).diag_embed()
@@ -96,7 +94,7 @@ class _CovarianceOfQuaternion(Function):
                 rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
                 unit = rsqrt_quaternion * quaternion  # unit[n,q]
                 v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
-            grad_R = reuse.mul(
+            grad_R = reuse.mul(  # grad_R[n,i,k]
                 ((G + G.mT).to(low) @ low_R).to(wide), scale.square().unsqueeze(1)
             )
             if first_order:
@@ -109,7 +107,7 @@ class _CovarianceOfQuaternion(Function):
             grad_R_offsets_offsets = rt.flatten(grad_R_offsets, 1, 2) @ rt.flatten(
                 offsets.unsqueeze(1) * to_offsets, 0, 1
             )
-            grad_v = (
+            grad_v = (  # grad_v[n,k]
                 2 * reuse.mul(grad_R + grad_R.mT, v.unsqueeze(2)).sum(1)
                 - w.unsqueeze(1) * grad_R_offsets_offsets
             )
@@ -119,7 +117,7 @@ class _CovarianceOfQuaternion(Function):
                 ),
                 to_offsets,
             ).sum((1, 2))
-            grad_unit = torch.nn.functional.pad(
+            grad_unit = torch.nn.functional.pad(  # grad_unit[n,q]
                 grad_v, (1, 0)
             ) + torch.nn.functional.pad(w_difference.unsqueeze(1), (0, scale.shape[1]))
             grad_quaternion = rsqrt_quaternion * (

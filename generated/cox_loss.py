@@ -38,7 +38,7 @@ class _CoxLoss(Function):
     def forward(log_hazard, time, event):
         dtype = rt.autocast_float32(log_hazard, time)
         log_hazard, time = rt.widened(log_hazard, time)
-        at_risk = torch.logsumexp(
+        at_risk = torch.logsumexp(  # at_risk[n]
             rt.where(time.unsqueeze(1) <= time, log_hazard, -math.inf), 1
         )
         return (

@@ -82,6 +82,9 @@ class _CrossAttention(Function):
         b_leading = tuple(range(x.dim() - 2))
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
+        x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
+        kept = rt.cast(wide, kept)[0]
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad
@@ -90,13 +93,16 @@ class _CrossAttention(Function):
         needs_low_grad_Q = needs[0] or needs[2]
         needs_grad_S = needs_low_grad_Q or needs_low_grad_K
         needs_V = needs_grad_S or needs[5]
-        needs_grad_context = needs_grad_S or needs_grad_V
+        needs_grads = needs_low_grad_Q or needs_low_grad_K or needs_grad_V
+        if not first_order:
+            Q = x @ Wq.mT  # Q[*b,i,d]
+            K = memory @ Wk.mT  # K[*b,j,d]
+            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
+            P = torch.softmax(S, -1)  # P[*b,i,j]
+        if needs_grads:
+            grad_context = G @ Wo  # grad_context[*b,i,e]
         if first_order:
-            given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
-            x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-            kept = rt.cast(wide, kept)[0]
-            if needs_grad_context:
-                grad_context = G @ Wo  # grad_context[*b,i,e]
+            if needs_grads:
                 scale = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
                 grad_Q, grad_K, grad_V = rt.attention_backward(
                     grad_context, Q, K, V, context, kept, scale, None
@@ -114,13 +120,6 @@ class _CrossAttention(Function):
                     grad_K, memory, ((*b_leading, -2), (*b_leading, -2))
                 )
         else:
-            x, memory, Wq, Wk, Wv, Wo, G = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, G)
-            Q = x @ Wq.mT  # Q[*b,i,d]
-            K = memory @ Wk.mT  # K[*b,j,d]
-            S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[*b,i,j]
-            P = torch.softmax(S, -1)  # P[*b,i,j]
-            if needs_grad_context:
-                grad_context = G @ Wo  # grad_context[*b,i,e]
             if needs_V:
                 V = memory @ Wv.mT  # V[*b,j,e]
             if needs_grad_S:

@@ -185,10 +185,8 @@ def cross_entropy(
     input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). label_smoothing
     is at least 0 and at most 1.
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
+    ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
+    label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)
@@ -205,15 +203,8 @@ def cross_entropy(
             "input[n,c,*q], target[n,*q]: int64, weight[c]=None; label_smoothing>=0; "
             "label_smoothing<=1; reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "cross_entropy",
-            signature,
-            input,
-            target,
-            weight,
-            label_smoothing,
-            reduction,
-        )
+        values = input, target, weight, label_smoothing, reduction
+        raise rt.explained("cross_entropy", signature, *values)
     dtype = rt.autocast_float32(input, weight)
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))

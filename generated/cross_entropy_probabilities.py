@@ -92,7 +92,7 @@ class _CrossEntropyProbabilities(Function):
             )
         if ctx.needs_input_grad[0]:
             if first_order:
-                grad_F = (
+                grad_F = (  # grad_F[n,c,*q]
                     -G.unsqueeze(1) * label_smoothing_sum
                     if weight is None
                     else (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
@@ -140,10 +140,9 @@ def cross_entropy_probabilities(
     ("sum") or loss[n,*q] ("none") of input[n,c,*q], target[n,c,*q] and weight[c] (None
     means ones). label_smoothing is at least 0 and at most 1.
     """
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "cross_entropy_probabilities: label_smoothing"
-        )
+    label_smoothing = rt.number(
+        label_smoothing, "cross_entropy_probabilities: label_smoothing"
+    )
     if (
         target is None
         or not rt.floating_if_given(input, target, weight)
@@ -158,15 +157,8 @@ def cross_entropy_probabilities(
             "input[n,c,*q], target[n,c,*q], weight[c]=None; label_smoothing>=0; "
             "label_smoothing<=1; reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "cross_entropy_probabilities",
-            signature,
-            input,
-            target,
-            weight,
-            label_smoothing,
-            reduction,
-        )
+        values = input, target, weight, label_smoothing, reduction
+        raise rt.explained("cross_entropy_probabilities", signature, *values)
     result = rt.apply(
         _CrossEntropyProbabilities, input, target, weight, reduction, label_smoothing
     )

@@ -84,7 +84,7 @@ def cumprod(input: torch.Tensor, dim: int) -> torch.Tensor:
 
     Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "cumprod: dim")
+    dim = rt.integer(dim, "cumprod: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("cumprod", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if rt.forward_mode() and not torch.compiler.is_compiling():

@@ -40,7 +40,7 @@ def cumsum(input: torch.Tensor, dim: int) -> torch.Tensor:
 
     Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "cumsum: dim")
+    dim = rt.integer(dim, "cumsum: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("cumsum", "input[*p,k,*q]; dim=axis(k)", input, dim)
     return rt.apply(_Cumsum, input, dim)

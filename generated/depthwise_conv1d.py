@@ -93,12 +93,9 @@ def depthwise_conv1d(
 
     Returns output[n,c,u] of input[n,c,t], weight[c,k] and bias[c] (None means zeros).
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "depthwise_conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "depthwise_conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "depthwise_conv1d: dilation")
+    stride = rt.integer(stride, "depthwise_conv1d: stride")
+    padding = rt.integer(padding, "depthwise_conv1d: padding")
+    dilation = rt.integer(dilation, "depthwise_conv1d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -114,16 +111,8 @@ def depthwise_conv1d(
             "input[n,c,t], weight[c,k], bias[c]=None; stride is a divisor; "
             "padding is not negative; dilation is positive"
         )
-        raise rt.explained(
-            "depthwise_conv1d",
-            signature,
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-        )
+        values = input, weight, bias, stride, padding, dilation
+        raise rt.explained("depthwise_conv1d", signature, *values)
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
     ) // stride + 1

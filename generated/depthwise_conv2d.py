@@ -95,12 +95,9 @@ def depthwise_conv2d(
     Returns output[n,c,x,y] of input[n,c,h,w], weight[c,i,j] and bias[c] (None means
     zeros).
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "depthwise_conv2d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "depthwise_conv2d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "depthwise_conv2d: dilation")
+    stride = rt.integer(stride, "depthwise_conv2d: stride")
+    padding = rt.integer(padding, "depthwise_conv2d: padding")
+    dilation = rt.integer(dilation, "depthwise_conv2d: dilation")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -116,16 +113,8 @@ def depthwise_conv2d(
             "input[n,c,h,w], weight[c,i,j], bias[c]=None; stride is a divisor; "
             "padding is not negative; dilation is positive"
         )
-        raise rt.explained(
-            "depthwise_conv2d",
-            signature,
-            input,
-            weight,
-            bias,
-            stride,
-            padding,
-            dilation,
-        )
+        values = input, weight, bias, stride, padding, dilation
+        raise rt.explained("depthwise_conv2d", signature, *values)
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[1] - 1) - 1
     ) // stride + 1

@@ -65,13 +65,10 @@ class _DiceLoss(Function):
         smooth = ctx.smooth
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
+        input, target, u, both, G = rt.widened(input, target, u, both, G)
         grad_input = grad_target = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            input, target, u, both, G = rt.widened(input, target, u, both, G)
-        else:
-            input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         if first_order:
             both_plus_smooth = both + smooth
@@ -115,7 +112,7 @@ def dice_loss(
     (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
     target[n,*q].
     """
-    smooth = smooth if type(smooth) is float else rt.number(smooth, "dice_loss: smooth")
+    smooth = rt.number(smooth, "dice_loss: smooth")
     if (
         not rt.floating(input, target)
         or input.dim() < 1

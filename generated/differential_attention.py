@@ -73,6 +73,7 @@ class _DifferentialAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, query1, key1, query2, key2, value, G)
         query1, key1, query2, key2, value, G = given
+        weight, P1, P2 = rt.cast(wide, weight, P1, P2)
         grad_query1 = grad_key1 = grad_query2 = grad_key2 = grad_value = None
         grad_weight = None
         first_order = rt.unrecorded(G)
@@ -84,10 +85,7 @@ class _DifferentialAttention(Function):
         needs_wide_grad_P1 = needs_grad_S1 or needs_grad_S2
         needs_grad_P1 = needs_wide_grad_P1 or needs[5]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            weight, P1, P2 = rt.cast(wide, weight, P1, P2)
-        else:
-            weight = rt.cast(wide, weight)[0]
+        if not first_order:
             key1_below = rt.positions(key1.shape[-2], G) <= rt.positions(
                 query1.shape[-2], G
             ).unsqueeze(1)
@@ -100,7 +98,7 @@ class _DifferentialAttention(Function):
                 grad_S1 = torch._softmax_backward_data(wide_grad_P1, P1, -1, P1.dtype)
             if needs_grad_S2:
                 minus_weight = -weight
-                grad_P2 = (
+                grad_P2 = (  # grad_P2[*b,i,j]
                     minus_weight * wide_grad_P1
                     if ctx.needs_input_grad[5]
                     else wide_grad_P1.mul_(minus_weight)
@@ -109,12 +107,12 @@ class _DifferentialAttention(Function):
         else:
             if needs_P2:
                 S2 = (query2 @ key2.mT).to(wide) / math.sqrt(query1.shape[-1])
-                P2 = torch.softmax(
+                P2 = torch.softmax(  # P2[*b,i,j]
                     torch.where(key1_below, S2, torch.finfo(wide).min), -1
                 ).tril()
             if needs_P1:
                 S1 = (query1 @ key1.mT).to(wide) / math.sqrt(query1.shape[-1])
-                P1 = torch.softmax(
+                P1 = torch.softmax(  # P1[*b,i,j]
                     torch.where(key1_below, S1, torch.finfo(wide).min), -1
                 ).tril()
             if needs_grad_S1:
@@ -178,15 +176,7 @@ def differential_attention(
             "query1[*b,i,d], key1[*b,j,d], query2[*b,i,d], key2[*b,j,d], "
             "value[*b,j,e], weight"
         )
-        raise rt.explained(
-            "differential_attention",
-            signature,
-            query1,
-            key1,
-            query2,
-            key2,
-            value,
-            weight,
-        )
+        values = query1, key1, query2, key2, value, weight
+        raise rt.explained("differential_attention", signature, *values)
     result = rt.apply(_DifferentialAttention, query1, key1, query2, key2, value, weight)
     return result[0]

@@ -101,13 +101,13 @@ class _DoraLinear(Function):
         if needs_grad_V:
             if first_order:
                 magnitude_over_length = magnitude.unsqueeze(1) / length.unsqueeze(1)
-                grad_V = (
+                grad_V = (  # grad_V[j,k]
                     magnitude_over_length * G_input
                     if ctx.needs_input_grad[4]
                     else G_input.mul_(magnitude_over_length)
                 )
             else:
-                grad_V = rt.add_cotangent(
+                grad_V = rt.add_cotangent(  # grad_V[j,k]
                     magnitude.unsqueeze(1) / length.unsqueeze(1) * G_input, G_V
                 )
         if needs_low_grad_V:
@@ -151,7 +151,7 @@ def dora_linear(
     Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r],
     magnitude[j] and bias[j] (None means zeros).
     """
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "dora_linear: alpha")
+    alpha = rt.number(alpha, "dora_linear: alpha")
     if (
         not rt.floating(input, weight, lora_A, lora_B, magnitude)
         or not rt.floating_if_given(input, bias)
@@ -168,9 +168,8 @@ def dora_linear(
             "input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r], magnitude[j], "
             "bias[j]=None"
         )
-        raise rt.explained(
-            "dora_linear", signature, input, weight, lora_A, lora_B, magnitude, bias
-        )
+        values = input, weight, lora_A, lora_B, magnitude, bias
+        raise rt.explained("dora_linear", signature, *values)
     result = rt.apply(
         _DoraLinear, input, weight, lora_A, lora_B, magnitude, bias, alpha
     )

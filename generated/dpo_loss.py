@@ -89,7 +89,7 @@ class _DpoLoss(Function):
         margin = reuse.mul(chosen_difference, beta)  # margin[n]
         margin_label_smoothing = reuse.mul(reuse.sigmoid(-margin), label_smoothing - 1)
         margin_label_smoothing2 = reuse.mul(margin.sigmoid(), label_smoothing)
-        grad_margin = reuse.mul(
+        grad_margin = reuse.mul(  # grad_margin[n]
             reuse.add(margin_label_smoothing, margin_label_smoothing2), G
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
@@ -134,9 +134,8 @@ def dpo_loss(
     (reduction="mean"), total ("sum") or loss[n] ("none") of chosen[n], rejected[n],
     reference_chosen[n] and reference_rejected[n].
     """
-    beta = beta if type(beta) is float else rt.number(beta, "dpo_loss: beta")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(label_smoothing, "dpo_loss: label_smoothing")
+    beta = rt.number(beta, "dpo_loss: beta")
+    label_smoothing = rt.number(label_smoothing, "dpo_loss: label_smoothing")
     if (
         not rt.floating(chosen, rejected, reference_chosen, reference_rejected)
         or chosen.dim() != 1
@@ -149,15 +148,8 @@ def dpo_loss(
             "chosen[n], rejected[n], reference_chosen[n], reference_rejected[n]; "
             "reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "dpo_loss",
-            signature,
-            chosen,
-            rejected,
-            reference_chosen,
-            reference_rejected,
-            reduction,
-        )
+        values = chosen, rejected, reference_chosen, reference_rejected, reduction
+        raise rt.explained("dpo_loss", signature, *values)
     arguments = (
         chosen,
         rejected,

@@ -46,7 +46,7 @@ def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:
 
     Returns output[*p] of input[*p].
     """
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "elu: alpha")
+    alpha = rt.number(alpha, "elu: alpha")
     if not rt.floating(input):
         raise rt.explained("elu", "input[*p]", input)
     return rt.apply(_Elu, input, alpha)

@@ -23,7 +23,7 @@ def expand(input: torch.Tensor, length: int) -> torch.Tensor:
     torch's size is that of all axes. Returns output[n,*p] of input[*p]. length is the
     size of index n.
     """
-    length = length if type(length) is int else rt.integer(length, "expand: length")
+    length = rt.integer(length, "expand: length")
     if not rt.floating(input) or length < 1:
         raise rt.explained("expand", "input[*p]; length=size(n)", input, length)
     return _expand_forward(input, length)

@@ -37,7 +37,7 @@ def flip(input: torch.Tensor, dim: int) -> torch.Tensor:
     There is one axis, where torch has several dims. Returns output[*p,t,*q] of
     input[*p,t,*q]. dim is the position of axis t.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "flip: dim")
+    dim = rt.integer(dim, "flip: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("flip", "input[*p,t,*q]; dim=axis(t)", input, dim)
     return rt.apply(_Flip, input, dim)

@@ -167,7 +167,7 @@ def focal_loss(
     Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
     input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
     """
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "focal_loss: gamma")
+    gamma = rt.number(gamma, "focal_loss: gamma")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

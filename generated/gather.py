@@ -44,7 +44,7 @@ def gather(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Tensor:
     output[*p,k,*q] of input[*p,v,*q] and index[*p,k,*q] (int64). dim is the position of
     axis v.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "gather: dim")
+    dim = rt.integer(dim, "gather: dim")
     if (
         not rt.floating(input)
         or not isinstance(index, torch.Tensor)

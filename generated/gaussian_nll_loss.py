@@ -81,7 +81,7 @@ def gaussian_nll_loss(
     torch's full is False. Returns average (reduction="mean"), total ("sum") or loss[*p]
     ("none") of input[*p], target[*p] and var[*p].
     """
-    eps = eps if type(eps) is float else rt.number(eps, "gaussian_nll_loss: eps")
+    eps = rt.number(eps, "gaussian_nll_loss: eps")
     if (
         not rt.floating(input, target, var)
         or target.shape != input.shape
@@ -89,7 +89,6 @@ def gaussian_nll_loss(
         or reduction not in ("mean", "sum", "none")
     ):
         signature = "input[*p], target[*p], var[*p]; reduction in mean|sum|none"
-        raise rt.explained(
-            "gaussian_nll_loss", signature, input, target, var, reduction
-        )
+        values = input, target, var, reduction
+        raise rt.explained("gaussian_nll_loss", signature, *values)
     return rt.apply(_GaussianNllLoss, input, target, var, eps, reduction)

@@ -62,13 +62,10 @@ class _GlobalResponseNorm(Function):
         input, weight, norm = ctx.saved_tensors
         eps = ctx.eps
         input_shape = ctx.input_shape
+        input, weight, norm, G = rt.widened(input, weight, norm, G)
         grad_input = grad_weight = grad_bias = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            input, weight, norm, G = rt.widened(input, weight, norm, G)
-        else:
-            input, weight, G = rt.widened(input, weight, G)
         s_size = math.prod(ctx.s_shape)
         G = G.reshape((input_shape[0], s_size, input_shape[-1]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -102,7 +99,7 @@ def global_response_norm(
 
     Channels are last. Returns output[n,*s,c] of input[n,*s,c], weight[c] and bias[c].
     """
-    eps = eps if type(eps) is float else rt.number(eps, "global_response_norm: eps")
+    eps = rt.number(eps, "global_response_norm: eps")
     if (
         not rt.floating(input, weight, bias)
         or input.dim() < 2

@@ -86,7 +86,7 @@ class _Glu(Function):
         else:
             sigmoid_halves = halves.select(1, 1).sigmoid()
             output = halves.select(1, 0) * sigmoid_halves
-            grad_halves = torch.stack(
+            grad_halves = torch.stack(  # grad_halves[*p,t,k,*q]
                 (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
             )
             grad_input = grad_halves.reshape(input_shape)
@@ -98,7 +98,7 @@ def glu(input: torch.Tensor, dim: int = -1) -> torch.Tensor:
 
     Returns output[*p,k,*q] of input[*p,m,*q]. dim is the position of axis m.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "glu: dim")
+    dim = rt.integer(dim, "glu: dim")
     if (
         not rt.floating(input)
         or not -input.dim() <= dim < input.dim()

@@ -43,7 +43,7 @@ class _GraphAttention(Function):
         wide = torch.promote_types(low, torch.float32)
         x, weight = rt.cast(low, x, weight)
         att_source, att_target = rt.cast(wide, att_source, att_target)
-        projected = rt.no_view(
+        projected = rt.no_view(  # projected[n,h,d]
             (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
         )
         projected_at_source = projected.index_select(0, source).to(wide)
@@ -117,7 +117,7 @@ class _GraphAttention(Function):
         else:
             x, weight, output = rt.cast(low, x, weight, output)
             att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-            projected = rt.unflatten(
+            projected = rt.unflatten(  # projected[n,h,d]
                 x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
             )
             projected_at_source = projected.index_select(0, source)
@@ -153,7 +153,7 @@ class _GraphAttention(Function):
             grad_a = exp_difference * (
                 projected_at_source - split_output.index_select(0, target)
             ).mul_(G_at_target).sum(2)
-            grad_scores = torch.ops.aten.leaky_relu_backward(
+            grad_scores = torch.ops.aten.leaky_relu_backward(  # grad_scores[k,h]
                 grad_a, scores, negative_slope, False
             )
         else:
@@ -174,14 +174,14 @@ class _GraphAttention(Function):
                 att_source_sum = (att_source * grad_scores.unsqueeze(2)).addcmul_(
                     exp_difference.unsqueeze(2), G_at_target
                 )
-                grad_projected = (
+                grad_projected = (  # grad_projected[n,h,d]
                     G.new_zeros(projected.shape)
                     .index_add_(0, source, att_source_sum)
                     .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
                 )
             else:
                 exp_difference_G_at_target = exp_difference.unsqueeze(2) * G_at_target
-                grad_projected = zeros_with_G.index_add(
+                grad_projected = zeros_with_G.index_add(  # grad_projected[n,h,d]
                     0,
                     source,
                     att_source * grad_scores.unsqueeze(2) + exp_difference_G_at_target,
@@ -226,8 +226,7 @@ def graph_attention(
     x[n,f], weight[(h d),f], att_source[h,d], att_target[h,d], source[k] (int64) and
     target[k] (int64).
     """
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
+    negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
     if (
         not rt.floating(x, weight, att_source, att_target)
         or not isinstance(source, torch.Tensor)
@@ -247,16 +246,8 @@ def graph_attention(
             "x[n,f], weight[(h d),f], att_source[h,d], att_target[h,d], "
             "source[k]: int64, target[k]: int64"
         )
-        raise rt.explained(
-            "graph_attention",
-            signature,
-            x,
-            weight,
-            att_source,
-            att_target,
-            source,
-            target,
-        )
+        values = x, weight, att_source, att_target, source, target
+        raise rt.explained("graph_attention", signature, *values)
     arguments = (
         x,
         weight,

@@ -85,9 +85,9 @@ class _GroupNorm(Function):
             return (None,) * 5
         input, weight, mean, rstd = ctx.saved_tensors
         num_groups = ctx.num_groups
+        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
-            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             size_per_group = input.shape[1] // num_groups
             split_weight = (
                 None
@@ -108,7 +108,6 @@ class _GroupNorm(Function):
             return grad_input, grad_weight, grad_bias, None, None
         q_axes = tuple(range(2 - input.dim(), 0))
         input_shape = input.shape
-        input, weight, G = rt.widened(input, weight, G)
         size_per_group = input_shape[1] // num_groups
         G = rt.unflatten(G, 1, (num_groups, size_per_group))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -154,9 +153,8 @@ def group_norm(
     input[n,(g c),*q], weight[d] (None means ones) and bias[d] (None means zeros).
     num_groups is the size of index g.
     """
-    if type(num_groups) is not int:
-        num_groups = rt.integer(num_groups, "group_norm: num_groups")
-    eps = eps if type(eps) is float else rt.number(eps, "group_norm: eps")
+    num_groups = rt.integer(num_groups, "group_norm: num_groups")
+    eps = rt.number(eps, "group_norm: eps")
     if (
         not rt.floating_if_given(input, weight, bias)
         or input.dim() < 2

@@ -102,14 +102,10 @@ def grouped_conv1d(
     of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)] (None means zeros). groups is
     the size of index g.
     """
-    if type(stride) is not int:
-        stride = rt.integer(stride, "grouped_conv1d: stride")
-    if type(padding) is not int:
-        padding = rt.integer(padding, "grouped_conv1d: padding")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "grouped_conv1d: dilation")
-    if type(groups) is not int:
-        groups = rt.integer(groups, "grouped_conv1d: groups")
+    stride = rt.integer(stride, "grouped_conv1d: stride")
+    padding = rt.integer(padding, "grouped_conv1d: padding")
+    dilation = rt.integer(dilation, "grouped_conv1d: dilation")
+    groups = rt.integer(groups, "grouped_conv1d: groups")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)
@@ -128,17 +124,8 @@ def grouped_conv1d(
             "stride is a divisor; o=(g o)/g; padding is not negative; "
             "dilation is positive"
         )
-        raise rt.explained(
-            "grouped_conv1d",
-            signature,
-            input,
-            weight,
-            bias,
-            groups,
-            stride,
-            padding,
-            dilation,
-        )
+        values = input, weight, bias, groups, stride, padding, dilation
+        raise rt.explained("grouped_conv1d", signature, *values)
     size = (
         input.shape[2] + 2 * padding - dilation * (weight.shape[2] - 1) - 1
     ) // stride + 1

@@ -93,10 +93,10 @@ class _GroupedQueryAttention(Function):
         query, key, value, output, kept = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+        kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-            kept = rt.cast(wide, kept)[0]
             split_G = rt.unflatten(
                 G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
             )
@@ -143,13 +143,12 @@ class _GroupedQueryAttention(Function):
             if ctx.needs_input_grad[2]:
                 grad_value = grads[2].sum(-3)
             return grad_query, grad_key, grad_value
-        query, key, value, G = rt.cast(low, query, key, value, G)
         flat_query = rt.flatten(
             rt.unflatten(query, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])),
             -3,
             -2,
         )
-        S = rt.unflatten(
+        S = rt.unflatten(  # S[*b,g,r,i,j]
             flat_query @ key.mT, -2, (query.shape[-3] // key.shape[-3], query.shape[-2])
         ).to(wide) / math.sqrt(query.shape[-1])
         P = torch.softmax(S, -1)  # P[*b,g,r,i,j]
@@ -159,7 +158,7 @@ class _GroupedQueryAttention(Function):
             -2,
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = rt.unflatten(
+            grad_P = rt.unflatten(  # grad_P[*b,g,r,i,j]
                 flat_G @ value.mT,
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),

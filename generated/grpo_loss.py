@@ -46,7 +46,7 @@ class _GrpoLoss(Function):
         bound = clip * (advantage_nonnegative.to(logprob.dtype) - not_advantage) + 1
         ratio_advantage = reuse.mul(ratio, advantage.unsqueeze(2))
         gain = reuse.minimum(ratio_advantage, (advantage * bound).unsqueeze(2))
-        answer = (
+        answer = (  # answer[n,g]
             beta * rt.where(mask, divergence, 0).sum(2) - rt.where(mask, gain, 0).sum(2)
         ) / mask.sum(2).to(logprob.dtype)
         return answer.mean().to(dtype)
@@ -93,7 +93,7 @@ class _GrpoLoss(Function):
             advantage = (centred / (ctx.eps + scaled_centred.sqrt())).detach()
             ratio = reuse.exp(reuse.masked_fill(logprob - old_logprob, ~mask, 1))
             advantage_nonnegative = advantage >= 0
-            bound = (
+            bound = (  # bound[n,g]
                 ctx.clip
                 * (
                     advantage_nonnegative.to(G.dtype)
@@ -119,7 +119,7 @@ class _GrpoLoss(Function):
             exp_guarded_far_minus_one = reuse.sub(
                 reuse.exp(rt.guarded(far, mask, 1)), 1
             )
-            grad_far = rt.where(
+            grad_far = rt.where(  # grad_far[n,g,t]
                 mask,
                 reuse.mul(
                     exp_guarded_far_minus_one, ctx.beta * G / logprob_size_sum_of_mask
@@ -160,9 +160,9 @@ def grpo_loss(
     loss of logprob[n,g,t], old_logprob[n,g,t], reference_logprob[n,g,t], reward[n,g]
     and mask[n,g,t] (bool).
     """
-    clip = clip if type(clip) is float else rt.number(clip, "grpo_loss: clip")
-    beta = beta if type(beta) is float else rt.number(beta, "grpo_loss: beta")
-    eps = eps if type(eps) is float else rt.number(eps, "grpo_loss: eps")
+    clip = rt.number(clip, "grpo_loss: clip")
+    beta = rt.number(beta, "grpo_loss: beta")
+    eps = rt.number(eps, "grpo_loss: eps")
     if (
         not rt.floating(logprob, old_logprob, reference_logprob, reward)
         or not isinstance(mask, torch.Tensor)
@@ -178,15 +178,8 @@ def grpo_loss(
             "logprob[n,g,t], old_logprob[n,g,t], reference_logprob[n,g,t], "
             "reward[n,g], mask[n,g,t]: bool"
         )
-        raise rt.explained(
-            "grpo_loss",
-            signature,
-            logprob,
-            old_logprob,
-            reference_logprob,
-            reward,
-            mask,
-        )
+        values = logprob, old_logprob, reference_logprob, reward, mask
+        raise rt.explained("grpo_loss", signature, *values)
     arguments = (
         logprob,
         old_logprob,

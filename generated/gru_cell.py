@@ -43,20 +43,20 @@ class _GruCell(Function):
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx = rt.cast(wide, hx)[0]
         input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-        a = (
+        a = (  # a[n,g,j]
             input_w_ih
             if b_ih is None
             else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
         )
         hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-        s = (
+        s = (  # s[n,g,j]
             hx_w_hh
             if b_hh is None
             else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
         )
         update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
         reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
-        new = reuse.tanh(
+        new = reuse.tanh(  # new[n,j]
             reuse.add(
                 reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide)
             ),
@@ -104,7 +104,7 @@ class _GruCell(Function):
                 grad_update, update, grad_input=grad_update
             )
             if needs[0] or needs[2] or needs[4]:
-                grad_a = torch.stack(
+                grad_a = torch.stack(  # grad_a[n,g,j]
                     (
                         s_grad_new_through_sigmoid,
                         grad_update_through_sigmoid,
@@ -113,7 +113,7 @@ class _GruCell(Function):
                     1,
                 )
             if needs[1] or needs[3] or needs[5]:
-                grad_s = torch.stack(
+                grad_s = torch.stack(  # grad_s[n,g,j]
                     (
                         s_grad_new_through_sigmoid,
                         grad_update_through_sigmoid,
@@ -125,14 +125,14 @@ class _GruCell(Function):
             input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
             hx, G = rt.cast(wide, hx, G)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-            a = (
+            a = (  # a[n,g,j]
                 input_w_ih
                 if b_ih is None
                 else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
             )
             low_hx = hx.to(low)
             low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-            s = (
+            s = (  # s[n,g,j]
                 low_hx_w_hh
                 if b_hh is None
                 else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
@@ -150,7 +150,7 @@ class _GruCell(Function):
             grad_reset_reset = grad_reset * reset * one_minus_reset
             grad_update_update = grad_update * update * one_minus_update
             if needs[0] or needs[2] or needs[4]:
-                grad_a = torch.stack(
+                grad_a = torch.stack(  # grad_a[n,g,j]
                     (
                         grad_reset_reset,
                         grad_update_update,
@@ -159,7 +159,7 @@ class _GruCell(Function):
                     1,
                 )
             if needs[1] or needs[3] or needs[5]:
-                grad_s = torch.stack(
+                grad_s = torch.stack(  # grad_s[n,g,j]
                     (
                         grad_reset_reset,
                         grad_update_update,

@@ -45,7 +45,7 @@ def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
 
     Returns output[*p] of input[*p].
     """
-    lambd = lambd if type(lambd) is float else rt.number(lambd, "hardshrink: lambd")
+    lambd = rt.number(lambd, "hardshrink: lambd")
     if not rt.floating(input):
         raise rt.explained("hardshrink", "input[*p]", input)
     return rt.apply(_Hardshrink, input, lambd)

@@ -58,10 +58,8 @@ def hardtanh(
 
     Between its bounds the slope is 1, on them it is 0. Returns output[*p] of input[*p].
     """
-    if type(min_val) is not float:
-        min_val = rt.number(min_val, "hardtanh: min_val")
-    if type(max_val) is not float:
-        max_val = rt.number(max_val, "hardtanh: max_val")
+    min_val = rt.number(min_val, "hardtanh: min_val")
+    max_val = rt.number(max_val, "hardtanh: max_val")
     if not rt.floating(input):
         raise rt.explained("hardtanh", "input[*p]", input)
     return rt.apply(_Hardtanh, input, min_val, max_val)

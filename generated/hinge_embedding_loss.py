@@ -74,8 +74,7 @@ def hinge_embedding_loss(
     Returns average (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p]
     and target[*p].
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "hinge_embedding_loss: margin")
+    margin = rt.number(margin, "hinge_embedding_loss: margin")
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

@@ -99,7 +99,7 @@ def huber_loss(
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
     delta is greater than 0.
     """
-    delta = delta if type(delta) is float else rt.number(delta, "huber_loss: delta")
+    delta = rt.number(delta, "huber_loss: delta")
     if (
         not rt.floating(input, target)
         or not delta > 0

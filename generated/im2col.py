@@ -33,13 +33,10 @@ def im2col(
     Returns output[n,(c i j),(x y)] of input[n,c,h,w]. kernel_height is the size of
     index i and kernel_width is the size of index j.
     """
-    if type(kernel_height) is not int:
-        kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
-    if type(kernel_width) is not int:
-        kernel_width = rt.integer(kernel_width, "im2col: kernel_width")
-    if type(dilation) is not int:
-        dilation = rt.integer(dilation, "im2col: dilation")
-    stride = stride if type(stride) is int else rt.integer(stride, "im2col: stride")
+    kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
+    kernel_width = rt.integer(kernel_width, "im2col: kernel_width")
+    dilation = rt.integer(dilation, "im2col: dilation")
+    stride = rt.integer(stride, "im2col: stride")
     if (
         not rt.floating(input)
         or input.dim() != 4
@@ -52,9 +49,8 @@ def im2col(
             "input[n,c,h,w]; kernel_height=size(i); kernel_width=size(j); "
             "stride is a divisor; dilation is positive"
         )
-        raise rt.explained(
-            "im2col", signature, input, kernel_height, kernel_width, stride, dilation
-        )
+        values = input, kernel_height, kernel_width, stride, dilation
+        raise rt.explained("im2col", signature, *values)
     size = (dilation + input.shape[2] - dilation * kernel_height - 1) // stride + 1
     if size < 0:
         raise ValueError(

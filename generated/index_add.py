@@ -55,8 +55,8 @@ def index_add(
     output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q]. dim is the
     position of axis v. A value of index that is no position of axis v is ignored.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "index_add: dim")
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "index_add: alpha")
+    dim = rt.integer(dim, "index_add: dim")
+    alpha = rt.number(alpha, "index_add: alpha")
     if (
         not rt.floating(input, source)
         or not isinstance(index, torch.Tensor)

@@ -42,7 +42,7 @@ def index_select(input: torch.Tensor, index: torch.Tensor, dim: int) -> torch.Te
     The index comes before dim. Returns output[*p,k,*q] of input[*p,v,*q] and index[k]
     (int64). dim is the position of axis v.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "index_select: dim")
+    dim = rt.integer(dim, "index_select: dim")
     if (
         not rt.floating(input)
         or not isinstance(index, torch.Tensor)

@@ -49,7 +49,7 @@ class _InfoNce(Function):
         query, positive_key = rt.cast(wide, query, positive_key)
         queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
         keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
-        similarity = reuse.div(
+        similarity = reuse.div(  # similarity[n,m]
             (queries.to(low) @ keys.mT.to(low)).to(wide), temperature
         )
         loss = torch.logsumexp(similarity, 1) - similarity.diagonal(0, 0, 1)
@@ -76,22 +76,32 @@ class _InfoNce(Function):
         loss_shape = (query.shape[0],)
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(wide, query, positive_key, similarity, G)
+        query, positive_key, similarity, G = given
         grad_query = grad_positive_key = None
-        if rt.unrecorded(G):
-            given = rt.cast(wide, query, positive_key, similarity, G)
-            query, positive_key, similarity, G = given
-            G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-            G = G.expand(loss_shape)
-            grad_similarity = (
+        first_order = rt.unrecorded(G)
+        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
+        G = G.expand(loss_shape)
+        if first_order:
+            grad_similarity = (  # grad_similarity[n,m]
                 torch.softmax(similarity, 1)
                 .add_(G.new_full(G.shape, -1).diag_embed())
                 .mul_(G.unsqueeze(1))
             )
             rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
             keys = rsqrt_positive_key * positive_key  # keys[n,d]
-            rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-            queries = rsqrt_query * query  # queries[n,d]
-            grad_similarity_similarity = grad_similarity * similarity
+        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
+        queries = rsqrt_query * query  # queries[n,d]
+        if not first_order:
+            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+            keys = rsqrt_positive_key * positive_key  # keys[n,d]
+            low_queries = queries.to(low)
+            similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
+            grad_similarity = G.unsqueeze(1) * (
+                torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
+            )
+        grad_similarity_similarity = grad_similarity * similarity
+        if first_order:
             if ctx.needs_input_grad[0]:
                 grad_similarity_quotient = (
                     (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
@@ -110,30 +120,17 @@ class _InfoNce(Function):
                     )
                     .mul_(rsqrt_positive_key)
                 )
-            return grad_query, grad_positive_key, None, None
-        query, positive_key, G = rt.cast(wide, query, positive_key, G)
-        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-        G = G.expand(loss_shape)
-        rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
-        queries = rsqrt_query * query  # queries[n,d]
-        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-        keys = rsqrt_positive_key * positive_key  # keys[n,d]
-        low_queries = queries.to(low)
-        similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-        grad_similarity = G.unsqueeze(1) * (
-            torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
-        )
-        grad_similarity_similarity = grad_similarity * similarity
-        if ctx.needs_input_grad[0]:
-            grad_query = rsqrt_query * (
-                (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                - grad_similarity_similarity.sum(1, keepdim=True) * queries
-            )
-        if ctx.needs_input_grad[1]:
-            grad_positive_key = rsqrt_positive_key * (
-                (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
-                - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
-            )
+        else:
+            if ctx.needs_input_grad[0]:
+                grad_query = rsqrt_query * (
+                    (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
+                    - grad_similarity_similarity.sum(1, keepdim=True) * queries
+                )
+            if ctx.needs_input_grad[1]:
+                grad_positive_key = rsqrt_positive_key * (
+                    (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
+                    - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
+                )
         return grad_query, grad_positive_key, None, None
 
 
@@ -180,8 +177,7 @@ def info_nce(
     (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d] and
     positive_key[n,d].
     """
-    if type(temperature) is not float:
-        temperature = rt.number(temperature, "info_nce: temperature")
+    temperature = rt.number(temperature, "info_nce: temperature")
     if (
         not rt.floating(query, positive_key)
         or query.dim() != 2

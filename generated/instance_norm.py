@@ -58,15 +58,14 @@ class _InstanceNorm(Function):
         if G is None:
             return (None,) * 4
         input, weight, mean, rstd = ctx.saved_tensors
+        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
-            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             grad_input, grad_weight, grad_bias = rt.native_instance_norm_backward(
                 G, input, mean, rstd, weight, ctx.needs_input_grad[:3]
             )
             return grad_input, grad_weight, grad_bias, None
         q_axes = tuple(range(2 - input.dim(), 0))
-        input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = rt.mean_over(input, q_axes, keepdim=True)  # mu[n,c]
             input_minus_mu = input - mu
@@ -103,7 +102,7 @@ def instance_norm(
     Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
     (None means zeros).
     """
-    eps = eps if type(eps) is float else rt.number(eps, "instance_norm: eps")
+    eps = rt.number(eps, "instance_norm: eps")
     if (
         not rt.floating_if_given(input, weight, bias)
         or input.dim() < 2

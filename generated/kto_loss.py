@@ -109,7 +109,7 @@ class _KtoLoss(Function):
                 G_through_sigmoid_with_reward = torch.ops.aten.sigmoid_backward(
                     G, reward.sigmoid_()
                 )
-                grad_reward = rt.where(
+                grad_reward = rt.where(  # grad_reward[n]
                     desirable,
                     G_through_sigmoid.mul_(-ctx.desirable_weight),
                     G_through_sigmoid_with_reward.mul_(ctx.undesirable_weight),
@@ -172,13 +172,9 @@ def kto_loss(
     ("none") of policy[n], reference[n], unrelated[m], unrelated_reference[m] and
     desirable[n] (bool).
     """
-    beta = beta if type(beta) is float else rt.number(beta, "kto_loss: beta")
-    if type(desirable_weight) is not float:
-        desirable_weight = rt.number(desirable_weight, "kto_loss: desirable_weight")
-    if type(undesirable_weight) is not float:
-        undesirable_weight = rt.number(
-            undesirable_weight, "kto_loss: undesirable_weight"
-        )
+    beta = rt.number(beta, "kto_loss: beta")
+    desirable_weight = rt.number(desirable_weight, "kto_loss: desirable_weight")
+    undesirable_weight = rt.number(undesirable_weight, "kto_loss: undesirable_weight")
     if (
         not rt.floating(policy, reference, unrelated, unrelated_reference)
         or not isinstance(desirable, torch.Tensor)
@@ -195,16 +191,8 @@ def kto_loss(
             "policy[n], reference[n], unrelated[m], unrelated_reference[m], "
             "desirable[n]: bool; reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "kto_loss",
-            signature,
-            policy,
-            reference,
-            unrelated,
-            unrelated_reference,
-            desirable,
-            reduction,
-        )
+        values = policy, reference, unrelated, unrelated_reference, desirable, reduction
+        raise rt.explained("kto_loss", signature, *values)
     arguments = (
         policy,
         reference,

@@ -43,7 +43,7 @@ def l1_norm(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tenso
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
     axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "l1_norm: dim")
+    dim = rt.integer(dim, "l1_norm: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

@@ -51,7 +51,7 @@ def l2_norm(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tenso
     Of 0 the gradient is 0, as torch.linalg.vector_norm. Returns F[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "l2_norm: dim")
+    dim = rt.integer(dim, "l2_norm: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

@@ -56,8 +56,7 @@ def laplacian_kernel(
 
     Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "laplacian_kernel: gamma")
+    gamma = rt.number(gamma, "laplacian_kernel: gamma")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -82,6 +82,9 @@ class _LatentAttention(Function):
         scale = ctx.scale
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G)
+        query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
+        P = rt.cast(wide, P)[0]
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
         grad_Wv = None
         first_order = rt.unrecorded(G)
@@ -91,18 +94,7 @@ class _LatentAttention(Function):
         needs_flat_grad_S = needs[1] or needs[3]
         needs_grad_S = needs_flat_grad_S or needs_low_grad_K or needs[0]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.cast(
-                low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G
-            )
-            query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
-            P = rt.cast(wide, P)[0]
-            if needs_grad_S:
-                grad_P = G @ V.mT  # grad_P[b,h,i,j]
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
-        else:
-            given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, G)
-            query, query_turned, latent, key_turned, Wk, Wv, G = given
+        if not first_order:
             K = torch.einsum("bjl,hdl->bhjd", latent, Wk)  # K[b,h,j,d]
             flat_query_turned = rt.flatten(query_turned, 1, 2)
             query_turned_key_turned = flat_query_turned @ key_turned.mT
@@ -116,12 +108,16 @@ class _LatentAttention(Function):
             latent_below = rt.positions(
                 latent.shape[1], G
             ) <= positions_of_query.unsqueeze(1)
-            P = torch.softmax(
+            P = torch.softmax(  # P[b,h,i,j]
                 torch.where(latent_below, S, torch.finfo(wide).min), 3
             ).tril()
             if needs_grad_S:
                 V = torch.einsum("bjl,hel->bhje", latent, Wv)  # V[b,h,j,e]
-                grad_P = G @ V.mT  # grad_P[b,h,i,j]
+        if needs_grad_S:
+            grad_P = G @ V.mT  # grad_P[b,h,i,j]
+            if first_order:
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
+            else:
                 wide_grad_P = grad_P.to(wide)
                 grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
         if needs_flat_grad_S:
@@ -193,8 +189,7 @@ def latent_attention(
     query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l], key_turned[b,j,r], Wk[h,d,l]
     and Wv[h,e,l].
     """
-    if type(scale) is not float:
-        scale = rt.number(scale, "latent_attention: scale")
+    scale = rt.number(scale, "latent_attention: scale")
     if (
         not rt.floating(query, query_turned, latent, key_turned, Wk, Wv)
         or query.dim() != 4
@@ -212,16 +207,8 @@ def latent_attention(
             "query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l], key_turned[b,j,r], "
             "Wk[h,d,l], Wv[h,e,l]"
         )
-        raise rt.explained(
-            "latent_attention",
-            signature,
-            query,
-            query_turned,
-            latent,
-            key_turned,
-            Wk,
-            Wv,
-        )
+        values = query, query_turned, latent, key_turned, Wk, Wv
+        raise rt.explained("latent_attention", signature, *values)
     result = rt.apply(
         _LatentAttention, query, query_turned, latent, key_turned, Wk, Wv, scale
     )

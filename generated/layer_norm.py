@@ -57,15 +57,14 @@ class _LayerNorm(Function):
         if G is None:
             return (None,) * 4
         input, weight, mean, rstd = ctx.saved_tensors
+        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
-            input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
             grad_input, grad_weight, grad_bias = rt.native_layer_norm_backward(
                 G, input, weight.shape, mean, rstd, weight, ctx.needs_input_grad[:3]
             )
             return grad_input, grad_weight, grad_bias, None
         s_axes = tuple(range(-weight.dim(), 0))
-        input, weight, G = rt.widened(input, weight, G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             mu = rt.mean_over(input, s_axes, keepdim=True)  # mu[*p]
             input_minus_mu = input - mu
@@ -98,7 +97,7 @@ def layer_norm(
     normalized_shape. Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s]
     (None means zeros).
     """
-    eps = eps if type(eps) is float else rt.number(eps, "layer_norm: eps")
+    eps = rt.number(eps, "layer_norm: eps")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

@@ -48,8 +48,7 @@ def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tenso
 
     Returns output[*p] of input[*p].
     """
-    if type(negative_slope) is not float:
-        negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
+    negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
     if not rt.floating(input):
         raise rt.explained("leaky_relu", "input[*p]", input)
     return rt.apply(_LeakyRelu, input, negative_slope)

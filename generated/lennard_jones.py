@@ -67,22 +67,45 @@ class _LennardJones(Function):
         if G is None:
             return (None,) * 3
         position, centre, squared = ctx.saved_tensors
-        if rt.unrecorded(G):
-            position, centre, squared, G = rt.widened(position, centre, squared, G)
-            position_centred = position - centre
-            positions_of_position = rt.positions(position.shape[0], G)
-            safe_squared = torch.where(
-                positions_of_position.unsqueeze(1) < positions_of_position, squared, 1
+        position, centre, squared, G = rt.widened(position, centre, squared, G)
+        first_order = rt.unrecorded(G)
+        if not first_order:
+            detached_position = position.detach()
+            mean_of_position = detached_position.mean(0)
+            centre = torch.where(
+                2 * mean_of_position.square() > detached_position.square().mean(0),
+                mean_of_position,
+                0,
             )
+        position_centred = position - centre
+        if not first_order:
+            sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
+            position_centred_sum = (
+                sum_of_position_centred + sum_of_position_centred.squeeze(1)
+            )
+            squared = torch.addmm(  # squared[n,m]
+                position_centred_sum, position_centred, position_centred.mT, alpha=-2
+            ).clamp_min(0)
+        positions_of_position = rt.positions(position.shape[0], G)
+        safe_squared = torch.where(
+            positions_of_position.unsqueeze(1) < positions_of_position, squared, 1
+        )
+        if first_order:
             near = (safe_squared**-3).mul_(ctx.sigma**6).triu_(1)  # near[n,m]
             G_near_over_safe_squared = (
                 (ctx.epsilon * G * near).mul_(12 - 24 * near).div_(safe_squared)
             )
             grad_squared = G_near_over_safe_squared.triu_(1)  # grad_squared[n,m]
-            grad_squared_position_centred = (
-                2 * (grad_squared.sum(0) + grad_squared.sum(1))
-            ).unsqueeze(1) * position_centred
-            grad_squared_sum = grad_squared + grad_squared.mT
+        else:
+            near = (ctx.sigma**6 * safe_squared**-3).triu(1)  # near[n,m]
+            grad_squared = (  # grad_squared[n,m]
+                ctx.epsilon * G * near * (12 - 24 * near) / safe_squared
+            ).triu(1)
+        grad_squared_position_centred = (
+            2 * (grad_squared.sum(0) + grad_squared.sum(1))
+        ).unsqueeze(1) * position_centred
+        grad_squared_sum = grad_squared + grad_squared.mT
+        if first_order:
             grad_position = torch.addmm(
                 grad_squared_position_centred,
                 grad_squared_sum,
@@ -90,38 +113,13 @@ class _LennardJones(Function):
                 alpha=-2,
                 out=grad_squared_position_centred,
             )
-            return grad_position, None, None
-        position, G = rt.widened(position, G)
-        detached_position = position.detach()
-        mean_of_position = detached_position.mean(0)
-        centre = torch.where(
-            2 * mean_of_position.square() > detached_position.square().mean(0),
-            mean_of_position,
-            0,
-        )
-        position_centred = position - centre
-        sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
-        position_centred_sum = (
-            sum_of_position_centred + sum_of_position_centred.squeeze(1)
-        )
-        squared = torch.addmm(
-            position_centred_sum, position_centred, position_centred.mT, alpha=-2
-        ).clamp_min(0)
-        positions_of_position = rt.positions(position.shape[0], G)
-        safe_squared = torch.where(
-            positions_of_position.unsqueeze(1) < positions_of_position, squared, 1
-        )
-        near = (ctx.sigma**6 * safe_squared**-3).triu(1)  # near[n,m]
-        grad_squared = (ctx.epsilon * G * near * (12 - 24 * near) / safe_squared).triu(
-            1
-        )
-        grad_squared_position_centred = (
-            2 * (grad_squared.sum(0) + grad_squared.sum(1))
-        ).unsqueeze(1) * position_centred
-        grad_squared_sum = grad_squared + grad_squared.mT
-        grad_position = torch.addmm(
-            grad_squared_position_centred, grad_squared_sum, position_centred, alpha=-2
-        )
+        else:
+            grad_position = torch.addmm(
+                grad_squared_position_centred,
+                grad_squared_sum,
+                position_centred,
+                alpha=-2,
+            )
         return grad_position, None, None
 
 
@@ -150,7 +148,7 @@ class _LennardJonesDual(rt.Dual, _LennardJones):
         position_centred_sum = (
             sum_of_position_centred + sum_of_position_centred.squeeze(1)
         )
-        squared = torch.addmm(
+        squared = torch.addmm(  # squared[n,m]
             position_centred_sum, position_centred, position_centred.mT, alpha=-2
         ).clamp_min(0)
         positions_of_d_position = rt.positions(d_position.shape[0], d_position)
@@ -173,9 +171,8 @@ def lennard_jones(
 
     Returns energy of position[n,c].
     """
-    sigma = sigma if type(sigma) is float else rt.number(sigma, "lennard_jones: sigma")
-    if type(epsilon) is not float:
-        epsilon = rt.number(epsilon, "lennard_jones: epsilon")
+    sigma = rt.number(sigma, "lennard_jones: sigma")
+    epsilon = rt.number(epsilon, "lennard_jones: epsilon")
     if not rt.floating(position) or position.dim() != 2:
         raise rt.explained("lennard_jones", "position[n,c]", position)
     if rt.forward_mode() and not torch.compiler.is_compiling():

@@ -69,15 +69,12 @@ class _LinearAttention(Function):
         query, key, value, output, state, total = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        value, state = rt.cast(low, value, state)
+        query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
         grad_query = grad_key = grad_value = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            value, state = rt.cast(low, value, state)
-            query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
-        else:
-            value = rt.cast(low, value)[0]
-            query, key, output, G = rt.cast(wide, query, key, output, G)
+        if not first_order:
             exp_clamped_query = query.clamp(max=0).exp()
             query_positive = query > 0
             phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
@@ -100,7 +97,7 @@ class _LinearAttention(Function):
                 G_state_over_total = (
                     (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
                 )
-                grad_phi = G_state_over_total.addcmul_(
+                grad_phi = G_state_over_total.addcmul_(  # grad_phi[*b,i,d]
                     grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
                 )
                 grad_query = torch.ops.aten.elu_backward(
@@ -113,7 +110,7 @@ class _LinearAttention(Function):
                 ).to(wide) / total.unsqueeze(-1)
                 grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
         if ctx.needs_input_grad[1]:
-            grad_psi = reuse.add(
+            grad_psi = reuse.add(  # grad_psi[*b,j,d]
                 (value @ grad_state.mT).to(wide),
                 reuse.mul(phi, grad_total.unsqueeze(-1)).sum(-2, keepdim=True),
             )

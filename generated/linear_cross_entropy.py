@@ -44,7 +44,7 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight = rt.cast(wide, weight)[0]
-            X = (
+            X = (  # X[n,c]
                 input @ linear_weight.mT
                 if linear_bias is None
                 else torch.addmm(linear_bias, input, linear_weight.mT)
@@ -111,7 +111,7 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, G = rt.cast(wide, weight, G)
-            X = (
+            X = (  # X[n,c]
                 input @ linear_weight.mT
                 if linear_bias is None
                 else input @ linear_weight.mT + linear_bias
@@ -152,7 +152,7 @@ class _LinearCrossEntropy(Function):
                 G_weight_by_masked_target = (
                     (scaled_label_smoothing * G).unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_masked_target, G_weight.unsqueeze(1))
-                grad_X = rt.keep_where_(
+                grad_X = rt.keep_where_(  # grad_X[n,c]
                     torch._log_softmax_backward_data(
                         G_weight_by_masked_target, F, 1, F.dtype
                     ),
@@ -183,7 +183,7 @@ class _LinearCrossEntropy(Function):
                     else G_full_weight_exp_F
                     + (scaled_label_smoothing * G).unsqueeze(1) * weight
                 )
-                grad_X = torch.where(
+                grad_X = torch.where(  # grad_X[n,c]
                     spread_target_differs,
                     G_sum.scatter_add(1, spread_masked_target, label_smoothing_weight),
                     0,
@@ -257,12 +257,10 @@ def linear_cross_entropy(
     linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
     weight[c] (None means ones). label_smoothing is at least 0 and at most 1.
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
-    if type(label_smoothing) is not float:
-        label_smoothing = rt.number(
-            label_smoothing, "linear_cross_entropy: label_smoothing"
-        )
+    ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
+    label_smoothing = rt.number(
+        label_smoothing, "linear_cross_entropy: label_smoothing"
+    )
     if (
         linear_weight is None
         or not rt.floating_if_given(input, linear_weight, linear_bias, weight)

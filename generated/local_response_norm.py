@@ -36,7 +36,7 @@ class _LocalResponseNorm(Function):
         windows_of_input = part_of_input_squared.unfold(
             1, half_window2 + half_window + 1, 1
         )
-        divisor = reuse.add(
+        divisor = reuse.add(  # divisor[n,c,*q]
             alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]), k
         )
         return reuse.mul(reuse.pow(divisor, -beta), input).to(dtype)
@@ -63,12 +63,12 @@ class _LocalResponseNorm(Function):
         windows_of_input = part_of_input_squared.unfold(
             1, half_window2 + half_window + 1, 1
         )
-        divisor = reuse.add(
+        divisor = reuse.add(  # divisor[n,c,*q]
             alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
             ctx.k,
         )
         minus_beta = -beta
-        grad_divisor = (
+        grad_divisor = (  # grad_divisor[n,c,*q]
             reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + beta))
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
@@ -139,12 +139,10 @@ def local_response_norm(
     They are `window` channels, torch's size; channels outside count as 0. Returns
     output[n,c,*q] of input[n,c,*q]. window is the size of index w.
     """
-    if type(window) is not int:
-        window = rt.integer(window, "local_response_norm: window")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "local_response_norm: alpha")
-    beta = beta if type(beta) is float else rt.number(beta, "local_response_norm: beta")
-    k = k if type(k) is float else rt.number(k, "local_response_norm: k")
+    window = rt.integer(window, "local_response_norm: window")
+    alpha = rt.number(alpha, "local_response_norm: alpha")
+    beta = rt.number(beta, "local_response_norm: beta")
+    k = rt.number(k, "local_response_norm: k")
     if not rt.floating(input) or input.dim() < 2 or window < 1:
         signature = "input[n,c,*q]; window=size(w)"
         raise rt.explained("local_response_norm", signature, input, window)

@@ -46,7 +46,7 @@ def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
 
     Returns F[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "log_softmax: dim")
+    dim = rt.integer(dim, "log_softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("log_softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
     return rt.apply(_LogSoftmax, input, dim)

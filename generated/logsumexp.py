@@ -57,7 +57,7 @@ def logsumexp(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Ten
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
     axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "logsumexp: dim")
+    dim = rt.integer(dim, "logsumexp: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

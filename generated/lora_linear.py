@@ -70,16 +70,12 @@ class _LoraLinear(Function):
         b_leading = tuple(range(input.dim() - 1))
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(low, input, weight, lora_A, lora_B, low_, G)
+        input, weight, lora_A, lora_B, low_, G = given
         grad_input = grad_weight = grad_lora_A = grad_lora_B = grad_bias = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.cast(low, input, weight, lora_A, lora_B, low_, G)
-            input, weight, lora_A, lora_B, low_, G = given
-        else:
-            given = rt.cast(low, input, weight, lora_A, lora_B, G)
-            input, weight, lora_A, lora_B, G = given
         if needs[0] or needs[2] or needs[3]:
             scaled_alpha = ctx.alpha / (ctx.lora_A_shape[0] or math.nan)
         if needs[0] or needs[2]:
@@ -115,7 +111,7 @@ def lora_linear(
     Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r] and
     bias[j] (None means zeros).
     """
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "lora_linear: alpha")
+    alpha = rt.number(alpha, "lora_linear: alpha")
     if (
         not rt.floating(input, weight, lora_A, lora_B)
         or not rt.floating_if_given(input, bias)
@@ -128,7 +124,6 @@ def lora_linear(
         or (bias is not None and bias.shape != weight.shape[:1])
     ):
         signature = "input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r], bias[j]=None"
-        raise rt.explained(
-            "lora_linear", signature, input, weight, lora_A, lora_B, bias
-        )
+        values = input, weight, lora_A, lora_B, bias
+        raise rt.explained("lora_linear", signature, *values)
     return rt.apply(_LoraLinear, input, weight, lora_A, lora_B, bias, alpha)[0]

@@ -99,11 +99,9 @@ def lp_pool1d(
     input[n,c,t]. norm_type is greater than 0 and less than 1000000000 and kernel_size
     is the size of index k.
     """
-    if type(norm_type) is not float:
-        norm_type = rt.number(norm_type, "lp_pool1d: norm_type")
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "lp_pool1d: kernel_size")
-    stride = stride if type(stride) is int else rt.integer(stride, "lp_pool1d: stride")
+    norm_type = rt.number(norm_type, "lp_pool1d: norm_type")
+    kernel_size = rt.integer(kernel_size, "lp_pool1d: kernel_size")
+    stride = rt.integer(stride, "lp_pool1d: stride")
     if (
         not rt.floating(input)
         or input.dim() != 3
@@ -116,9 +114,8 @@ def lp_pool1d(
             "input[n,c,t]; norm_type>0; norm_type<1000000000; kernel_size=size(k); "
             "stride is a divisor"
         )
-        raise rt.explained(
-            "lp_pool1d", signature, input, norm_type, kernel_size, stride
-        )
+        values = input, norm_type, kernel_size, stride
+        raise rt.explained("lp_pool1d", signature, *values)
     if (input.shape[2] - kernel_size) // stride + 1 < 0:
         raise ValueError(
             "lp_pool1d: no value of index u keeps every access in bounds: axis 2 of "

@@ -72,10 +72,9 @@ def lsq_quantize(
     The gradient passes through round, and that of the step is scaled. Returns
     output[*p] of input[*p] and step.
     """
-    qmin = qmin if type(qmin) is float else rt.number(qmin, "lsq_quantize: qmin")
-    qmax = qmax if type(qmax) is float else rt.number(qmax, "lsq_quantize: qmax")
-    if type(gradient_scale) is not float:
-        gradient_scale = rt.number(gradient_scale, "lsq_quantize: gradient_scale")
+    qmin = rt.number(qmin, "lsq_quantize: qmin")
+    qmax = rt.number(qmax, "lsq_quantize: qmax")
+    gradient_scale = rt.number(gradient_scale, "lsq_quantize: gradient_scale")
     if not rt.floating(input, step) or step.dim() != 0:
         raise rt.explained("lsq_quantize", "input[*p], step", input, step)
     return rt.apply(_LsqQuantize, input, step, qmin, qmax, gradient_scale)

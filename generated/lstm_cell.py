@@ -99,7 +99,7 @@ class _LstmCell(Function):
                 grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
                 grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
                 grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-                grad_a = torch.stack(
+                grad_a = torch.stack(  # grad_a[n,g,j]
                     (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
                 )
         else:
@@ -130,7 +130,7 @@ class _LstmCell(Function):
                 grad_c_enter_new = grad_c_enter * (1 - new.square())
                 grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
                 grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
-                grad_a = torch.stack(
+                grad_a = torch.stack(  # grad_a[n,g,j]
                     (
                         grad_c_enter_new2,
                         grad_c_cx_forget,
@@ -195,7 +195,6 @@ def lstm_cell(
             "input[n,i], hx[n,j], cx[n,j], w_ih[(g j),i], w_hh[(g j),j'=j], "
             "b_ih[(g j)]=None, b_hh[(g j)]=None; g=4"
         )
-        raise rt.explained(
-            "lstm_cell", signature, input, hx, cx, w_ih, w_hh, b_ih, b_hh
-        )
+        values = input, hx, cx, w_ih, w_hh, b_ih, b_hh
+        raise rt.explained("lstm_cell", signature, *values)
     return rt.apply(_LstmCell, input, hx, cx, w_ih, w_hh, b_ih, b_hh)[:2]

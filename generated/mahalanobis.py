@@ -53,7 +53,7 @@ class _Mahalanobis(Function):
         delta = u - v  # delta[*b,k]
         low_delta = delta.to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_delta = reuse.mul(
+            grad_delta = reuse.mul(  # grad_delta[*b,k]
                 (low_delta @ (VI + VI.mT).to(low)).to(wide), (0.5 * G / D).unsqueeze(-1)
             )
         if ctx.needs_input_grad[0]:

@@ -78,8 +78,7 @@ def margin_ranking_loss(
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input1[*p], input2[*p] and
     target[*p].
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "margin_ranking_loss: margin")
+    margin = rt.number(margin, "margin_ranking_loss: margin")
     if (
         not rt.floating(input1, input2, target)
         or input2.shape != input1.shape
@@ -87,7 +86,6 @@ def margin_ranking_loss(
         or reduction not in ("mean", "sum", "none")
     ):
         signature = "input1[*p], input2[*p], target[*p]; reduction in mean|sum|none"
-        raise rt.explained(
-            "margin_ranking_loss", signature, input1, input2, target, reduction
-        )
+        values = input1, input2, target, reduction
+        raise rt.explained("margin_ranking_loss", signature, *values)
     return rt.apply(_MarginRankingLoss, input1, input2, target, margin, reduction)

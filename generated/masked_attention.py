@@ -29,7 +29,7 @@ def _masked_attention_composed(query, key, value, attn_mask):
     wide = torch.promote_types(low, torch.float32)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-    P = rt.where(
+    P = rt.where(  # P[*b,i,j]
         attn_mask, torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1), 0
     )
     return P.to(low) @ value
@@ -62,18 +62,17 @@ class _MaskedAttention(Function):
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+        kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-            kept = rt.cast(wide, kept)[0]
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grad_query, grad_key, grad_value = rt.attention_backward(
                 G, query, key, value, output, kept, scale, attn_mask
             )
             return grad_query, grad_key, grad_value, None
-        query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-        P = rt.where(
+        P = rt.where(  # P[*b,i,j]
             attn_mask,
             torch.softmax(rt.where(attn_mask, S, torch.finfo(wide).min), -1),
             0,

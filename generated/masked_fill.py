@@ -38,7 +38,7 @@ def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.
 
     Returns output[*p] of input[*p] and mask[*p] (bool).
     """
-    value = value if type(value) is float else rt.number(value, "masked_fill: value")
+    value = rt.number(value, "masked_fill: value")
     if (
         not rt.floating(input)
         or not isinstance(mask, torch.Tensor)

@@ -56,9 +56,8 @@ def max_pool1d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     without torch's padding, dilation, ceil_mode and return_indices. Returns
     output[n,c,u] of input[n,c,t]. kernel_size is the size of index k.
     """
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
-    stride = stride if type(stride) is int else rt.integer(stride, "max_pool1d: stride")
+    kernel_size = rt.integer(kernel_size, "max_pool1d: kernel_size")
+    stride = rt.integer(stride, "max_pool1d: stride")
     if not rt.floating(input) or input.dim() != 3 or kernel_size < 1 or stride < 1:
         signature = "input[n,c,t]; kernel_size=size(k); stride is a divisor"
         raise rt.explained("max_pool1d", signature, input, kernel_size, stride)

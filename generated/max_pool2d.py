@@ -73,9 +73,8 @@ def max_pool2d(input: torch.Tensor, kernel_size: int, stride: int) -> torch.Tens
     without torch's padding, dilation, ceil_mode and return_indices. Returns
     output[n,c,x,y] of input[n,c,h,w]. kernel_size is the size of index i.
     """
-    if type(kernel_size) is not int:
-        kernel_size = rt.integer(kernel_size, "max_pool2d: kernel_size")
-    stride = stride if type(stride) is int else rt.integer(stride, "max_pool2d: stride")
+    kernel_size = rt.integer(kernel_size, "max_pool2d: kernel_size")
+    stride = rt.integer(stride, "max_pool2d: stride")
     if not rt.floating(input) or input.dim() != 4 or kernel_size < 1 or stride < 1:
         signature = "input[n,c,h,w]; kernel_size=size(i); stride is a divisor"
         raise rt.explained("max_pool2d", signature, input, kernel_size, stride)

@@ -58,7 +58,7 @@ def min(
     and indices[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim
     keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "min: dim")
+    dim = rt.integer(dim, "min: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

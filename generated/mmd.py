@@ -42,7 +42,7 @@ class _Mmd(Function):
         X_centred_sum_difference = reuse.addmm(
             X_centred_sum, X_centred, X_centred.mT, alpha=-2
         )
-        Kxx = reuse.exp(
+        Kxx = reuse.exp(  # Kxx[i,j]
             reuse.mul(reuse.clamp_min(X_centred_sum_difference, 0), minus_gamma)
         )
         detached_Y = Y.detach()
@@ -60,14 +60,14 @@ class _Mmd(Function):
         sum_of_X_sum_difference = reuse.addmm(
             sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
         )
-        Kxy = reuse.exp(
+        Kxy = reuse.exp(  # Kxy[i,l]
             reuse.mul(reuse.clamp_min(sum_of_X_sum_difference, 0), minus_gamma)
         )
         Y_centred_sum = sum_of_Y_centred + spread_Y_centred
         Y_centred_sum_difference = reuse.addmm(
             Y_centred_sum, Y_centred, Y_centred.mT, alpha=-2
         )
-        Kyy = reuse.exp(
+        Kyy = reuse.exp(  # Kyy[l,m]
             reuse.mul(reuse.clamp_min(Y_centred_sum_difference, 0), minus_gamma)
         )
         distance = (
@@ -99,16 +99,15 @@ class _Mmd(Function):
             return (None,) * 3
         X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
         gamma = ctx.gamma
+        given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
+        X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
         grad_X = grad_Y = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
-            X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
             X_difference = X - centre2
             Y_centred = Y - centre2
         else:
-            X, Y, G = rt.widened(X, Y, G)
             minus_gamma = -gamma
             detached_Y = Y.detach()
             mean_of_detached_Y = detached_Y.mean(0)
@@ -210,7 +209,7 @@ def mmd(X: torch.Tensor, Y: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
 
     Returns distance of X[i,k] and Y[l,k].
     """
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "mmd: gamma")
+    gamma = rt.number(gamma, "mmd: gamma")
     if (
         not rt.floating(X, Y)
         or X.dim() != 2

@@ -255,7 +255,7 @@ class _MultiHeadAttention(Function):
             grad_Wv = rt.flatten(torch.einsum("nhjd,njk->hdk", grad_V, value), 0, 1)
         if needs[6]:
             if not first_order:
-                context = rt.flatten(
+                context = rt.flatten(  # context[n,i,(h d)]
                     torch.einsum("nhjd,nhij->nihd", V, P.to(low)), 2, 3
                 )
             grad_Wo = rt.flatten(G, 0, 1).mT @ rt.flatten(context, 0, 1)
@@ -313,8 +313,7 @@ def multi_head_attention(
     bk[(h d)] (None means zeros), bv[(h d)] (None means zeros) and bo[c] (None means
     zeros). num_heads is the size of index h.
     """
-    if type(num_heads) is not int:
-        num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
+    num_heads = rt.integer(num_heads, "multi_head_attention: num_heads")
     if (
         not rt.floating(query, key, value, Wq, Wk, Wv, Wo)
         or not rt.floating_if_given(query, bq, bk, bv, bo)
@@ -341,22 +340,8 @@ def multi_head_attention(
             "Wv[(h d),k], Wo[c,e], bq[(h d)]=None, bk[(h d)]=None, bv[(h d)]=None, "
             "bo[c]=None; num_heads=size(h); d=(h d)/h; e=h*d"
         )
-        raise rt.explained(
-            "multi_head_attention",
-            signature,
-            query,
-            key,
-            value,
-            Wq,
-            Wk,
-            Wv,
-            Wo,
-            bq,
-            bk,
-            bv,
-            bo,
-            num_heads,
-        )
+        values = query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
+        raise rt.explained("multi_head_attention", signature, *values)
     arguments = (
         query,
         key,

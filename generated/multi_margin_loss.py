@@ -90,7 +90,7 @@ class _MultiMarginLoss(Function):
                     rt.guarded(relu_excess, not_excess_and_p_nonzero, 1), p_minus_one
                 )
             )
-            grad_excess = rt.where(
+            grad_excess = rt.where(  # grad_excess[n,c]
                 not_excess_and_p_nonzero,
                 reuse.mul(relu_excess_to_p_minus_one, p_G_weight / input.shape[1]),
                 0,
@@ -163,9 +163,8 @@ def multi_margin_loss(
     torch, after them. Returns average (reduction="mean"), total ("sum") or loss[n]
     ("none") of input[n,c], target[n] (int64) and weight[c] (None means ones).
     """
-    p = p if type(p) is float else rt.number(p, "multi_margin_loss: p")
-    if type(margin) is not float:
-        margin = rt.number(margin, "multi_margin_loss: margin")
+    p = rt.number(p, "multi_margin_loss: p")
+    margin = rt.number(margin, "multi_margin_loss: margin")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)
@@ -179,9 +178,8 @@ def multi_margin_loss(
         signature = (
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "multi_margin_loss", signature, input, target, weight, reduction
-        )
+        values = input, target, weight, reduction
+        raise rt.explained("multi_margin_loss", signature, *values)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _MultiMarginLossDual.apply(input, target, weight, p, margin, reduction)
     return rt.apply(_MultiMarginLoss, input, target, weight, p, margin, reduction)

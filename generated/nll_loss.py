@@ -336,8 +336,7 @@ def nll_loss(
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
     target[n] (int64) and weight[c] (None means ones).
     """
-    if type(ignore_index) is not int:
-        ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
+    ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
     if (
         not rt.floating_if_given(input, weight)
         or not isinstance(target, torch.Tensor)

@@ -66,8 +66,8 @@ def normalize(input: torch.Tensor, dim: int = 1, eps: float = 1e-12) -> torch.Te
     eps is the least that they are divided by. Returns output[*p,k,*q] of
     input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "normalize: dim")
-    eps = eps if type(eps) is float else rt.number(eps, "normalize: eps")
+    dim = rt.integer(dim, "normalize: dim")
+    eps = rt.number(eps, "normalize: eps")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("normalize", "input[*p,k,*q]; dim=axis(k)", input, dim)
     return rt.apply(_Normalize, input, dim, eps)[0]

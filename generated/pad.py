@@ -42,10 +42,10 @@ def pad(
     right) for the last axis, and its mode is constant. Returns output[*p,t,*q] of
     input[*p,k,*q]. dim is the position of axis k.
     """
-    left = left if type(left) is int else rt.integer(left, "pad: left")
-    right = right if type(right) is int else rt.integer(right, "pad: right")
-    value = value if type(value) is float else rt.number(value, "pad: value")
-    dim = dim if type(dim) is int else rt.integer(dim, "pad: dim")
+    left = rt.integer(left, "pad: left")
+    right = rt.integer(right, "pad: right")
+    value = rt.number(value, "pad: value")
+    dim = rt.integer(dim, "pad: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("pad", "input[*p,k,*q]; dim=axis(k)", input, dim)
     if input.shape[dim] + left + right < 0:

@@ -50,7 +50,7 @@ class _PairwiseDistance(Function):
         G = G if keepdim else G.unsqueeze(-1)
         delta = reuse.add(x1 - x2, ctx.eps)  # delta[*p,k]
         output_nonzero = output != 0
-        grad_delta = rt.keep_where_(
+        grad_delta = rt.keep_where_(  # grad_delta[*p,k]
             reuse.mul(delta, G / rt.guarded(output, output_nonzero, 1)), output_nonzero
         )
         if ctx.needs_input_grad[0]:
@@ -68,7 +68,7 @@ def pairwise_distance(
     torch adds eps to each difference. Returns output[*p] of x1[*p,k] and x2[*p,k].
     keepdim keeps axis k with size 1.
     """
-    eps = eps if type(eps) is float else rt.number(eps, "pairwise_distance: eps")
+    eps = rt.number(eps, "pairwise_distance: eps")
     if (
         not rt.floating(x1, x2)
         or type(keepdim) is not bool

@@ -32,8 +32,7 @@ def pixel_shuffle(input: torch.Tensor, upscale_factor: int) -> torch.Tensor:
     output[*p,c,(h i),(w j)] of input[*p,(c i j),h,w]. upscale_factor is the size of
     index i.
     """
-    if type(upscale_factor) is not int:
-        upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
+    upscale_factor = rt.integer(upscale_factor, "pixel_shuffle: upscale_factor")
     if (
         not rt.floating(input)
         or input.dim() < 3

@@ -31,10 +31,7 @@ def pixel_unshuffle(input: torch.Tensor, downscale_factor: int) -> torch.Tensor:
     Returns output[*p,(c i j),h,w] of input[*p,c,(h i),(w j)]. downscale_factor is the
     size of index i.
     """
-    if type(downscale_factor) is not int:
-        downscale_factor = rt.integer(
-            downscale_factor, "pixel_unshuffle: downscale_factor"
-        )
+    downscale_factor = rt.integer(downscale_factor, "pixel_unshuffle: downscale_factor")
     if (
         not rt.floating(input)
         or input.dim() < 3

@@ -62,19 +62,18 @@ class _PolynomialKernel(Function):
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(low, x1, x2)
+        u, G = rt.cast(wide, u, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            u, G = rt.cast(wide, u, G)
-            grad_u = (
+            grad_u = (  # grad_u[*b,i,j]
                 (degree * G).mul_(u ** (degree - 1))
                 if degree != 0
                 else G.new_zeros(()).expand(G.shape)
             )
         else:
-            G = rt.cast(wide, G)[0]
-            grad_u = (
+            grad_u = (  # grad_u[*b,i,j]
                 degree * G * (ctx.coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
                 if degree != 0
                 else G.new_zeros(()).expand(G.shape)
@@ -124,12 +123,9 @@ def polynomial_kernel(
 
     Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "polynomial_kernel: gamma")
-    if type(coef0) is not float:
-        coef0 = rt.number(coef0, "polynomial_kernel: coef0")
-    if type(degree) is not float:
-        degree = rt.number(degree, "polynomial_kernel: degree")
+    gamma = rt.number(gamma, "polynomial_kernel: gamma")
+    coef0 = rt.number(coef0, "polynomial_kernel: coef0")
+    degree = rt.number(degree, "polynomial_kernel: degree")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -48,7 +48,7 @@ def prod(input: torch.Tensor, dim: int, keepdim: bool = False) -> torch.Tensor:
     Returns F[*p,*q] of input[*p,k,*q]. dim is the position of axis k and keepdim keeps
     axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "prod: dim")
+    dim = rt.integer(dim, "prod: dim")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

@@ -69,62 +69,60 @@ class _RationalQuadraticKernel(Function):
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
-            x1_centred = x1 - centre.unsqueeze(-2)
-            grad_D = (
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if not first_order:
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        if first_order:
+            grad_D = (  # grad_D[*b,i,j]
                 (-gamma * G).mul_(
                     (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
                 )
                 if -alpha != 0
                 else G.new_zeros(()).expand(G.shape)
             )
-            x2_centred = x2 - centre.unsqueeze(-2)
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (
-                    (grad_D.sum(-1, keepdim=True) * x1_centred)
-                    .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            if ctx.needs_input_grad[1]:
+        x2_centred = x2 - centre.unsqueeze(-2)
+        if not first_order:
+            low_x1_centred = x1_centred.to(low)
+            D = (  # D[*b,i,j]
+                x1_centred.square().sum(-1, keepdim=True)
+                + x2_centred.square().sum(-1).unsqueeze(-2)
+                - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
+            ).clamp_min(0)
+            grad_D = (  # grad_D[*b,i,j]
+                -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
+                if -alpha != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
+        if ctx.needs_input_grad[0]:
+            grad_x1 = reuse.mul(
+                reuse.sub(
+                    grad_D.sum(-1, keepdim=True) * x1_centred,
+                    (grad_D.to(low) @ x2_centred.to(low)).to(wide),
+                ),
+                2,
+            )
+        if ctx.needs_input_grad[1]:
+            if first_order:
                 grad_x2 = (
                     x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
                     .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
                     .mul_(2)
                 )
-            return grad_x1, grad_x2, None, None
-        x1, x2, G = rt.cast(wide, x1, x2, G)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        low_x1_centred = x1_centred.to(low)
-        D = (
-            x1_centred.square().sum(-1, keepdim=True)
-            + x2_centred.square().sum(-1).unsqueeze(-2)
-            - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
-        ).clamp_min(0)
-        grad_D = (
-            -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-            if -alpha != 0
-            else G.new_zeros(()).expand(G.shape)
-        )
-        if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (
-                grad_D.sum(-1, keepdim=True) * x1_centred
-                - (grad_D.to(low) @ x2_centred.to(low)).to(wide)
-            )
-        if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (
-                grad_D.sum(-2).unsqueeze(-1) * x2_centred
-                - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
-            )
+            else:
+                grad_x2 = 2 * (
+                    grad_D.sum(-2).unsqueeze(-1) * x2_centred
+                    - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
+                )
         return grad_x1, grad_x2, None, None
 
 
@@ -147,7 +145,7 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
         x2_centred = x2 - centre.unsqueeze(-2)
         low_x2_centred = x2_centred.mT.to(low)
         low_x1_centred = x1_centred.to(low)
-        D = (
+        D = (  # D[*b,i,j]
             x1_centred.square().sum(-1, keepdim=True)
             + x2_centred.square().sum(-1).unsqueeze(-2)
             - 2 * (low_x1_centred @ low_x2_centred).to(wide)
@@ -183,10 +181,8 @@ def rational_quadratic_kernel(
 
     Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
+    gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
+    alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

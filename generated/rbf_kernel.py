@@ -63,12 +63,10 @@ class _RbfKernel(Function):
         x1, x2, K, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
-        if first_order:
-            x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
-        else:
-            x1, x2, K, G = rt.cast(wide, x1, x2, K, G)
+        if not first_order:
             detached_x2 = x2.detach()
             mean_of_detached_x2 = detached_x2.mean(-2)
             centre = torch.where(
@@ -112,7 +110,7 @@ def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0) -> torch.
     The kernels have the names and parameters of sklearn.metrics.pairwise. Returns
     K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "rbf_kernel: gamma")
+    gamma = rt.number(gamma, "rbf_kernel: gamma")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

@@ -134,7 +134,6 @@ def relative_attention(
             "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], bias[v,h], "
             "buckets[i,j]: int64"
         )
-        raise rt.explained(
-            "relative_attention", signature, query, key, value, bias, buckets
-        )
+        values = query, key, value, bias, buckets
+        raise rt.explained("relative_attention", signature, *values)
     return rt.apply(_RelativeAttention, query, key, value, bias, buckets)[0]

@@ -36,9 +36,8 @@ def repeat_interleave(input: torch.Tensor, repeats: int, dim: int) -> torch.Tens
     Without torch's output_size. Returns output[*p,(t r),*q] of input[*p,t,*q]. repeats
     is the size of index r and dim is the position of axis t.
     """
-    if type(repeats) is not int:
-        repeats = rt.integer(repeats, "repeat_interleave: repeats")
-    dim = dim if type(dim) is int else rt.integer(dim, "repeat_interleave: dim")
+    repeats = rt.integer(repeats, "repeat_interleave: repeats")
+    dim = rt.integer(dim, "repeat_interleave: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim() or repeats < 1:
         signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
         raise rt.explained("repeat_interleave", signature, input, dim, repeats)

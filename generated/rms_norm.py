@@ -47,13 +47,11 @@ class _RmsNorm(Function):
             return (None,) * 3
         input, weight, rstd = ctx.saved_tensors
         s_axes = ctx.s_axes
+        input, weight, rstd, G = rt.widened(input, weight, rstd, G)
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            input, weight, rstd, G = rt.widened(input, weight, rstd, G)
-        else:
-            input, weight, G = rt.widened(input, weight, G)
+        if not first_order:
             rstd = (ctx.eps + rt.mean_over(input.square(), s_axes)).rsqrt()  # rstd[*p]
         G_input = G * input
         if ctx.needs_input_grad[0]:
@@ -82,7 +80,7 @@ def rms_norm(
     that are normalized: torch's normalized_shape. Returns output[*p,*s] of input[*p,*s]
     and weight[*s].
     """
-    eps = eps if type(eps) is float else rt.number(eps, "rms_norm: eps")
+    eps = rt.number(eps, "rms_norm: eps")
     if (
         not rt.floating(input, weight)
         or input.dim() < weight.dim()

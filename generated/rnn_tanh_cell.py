@@ -118,7 +118,6 @@ def rnn_tanh_cell(
         signature = (
             "input[n,i], hx[n,j], w_ih[j,i], w_hh[j,j'=j], b_ih[j]=None, b_hh[j]=None"
         )
-        raise rt.explained(
-            "rnn_tanh_cell", signature, input, hx, w_ih, w_hh, b_ih, b_hh
-        )
+        values = input, hx, w_ih, w_hh, b_ih, b_hh
+        raise rt.explained("rnn_tanh_cell", signature, *values)
     return rt.apply(_RnnTanhCell, input, hx, w_ih, w_hh, b_ih, b_hh)

@@ -44,8 +44,8 @@ def roll(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     r. There is one axis, where torch has several dims. Returns output[*p,t,*q] of
     input[*p,t,*q]. dim is the position of axis t.
     """
-    shifts = shifts if type(shifts) is int else rt.integer(shifts, "roll: shifts")
-    dim = dim if type(dim) is int else rt.integer(dim, "roll: dim")
+    shifts = rt.integer(shifts, "roll: shifts")
+    dim = rt.integer(dim, "roll: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("roll", "input[*p,t,*q]; dim=axis(t)", input, dim)
     size = shifts - shifts // max(input.shape[dim], 1) * max(input.shape[dim], 1)

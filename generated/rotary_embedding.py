@@ -66,7 +66,7 @@ def rotary_embedding(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
     The angle of the pair (x[d], x[d + size(d)]) grows with t. Returns
     output[*b,t,(r d)] of x[*b,t,(r d)].
     """
-    base = base if type(base) is float else rt.number(base, "rotary_embedding: base")
+    base = rt.number(base, "rotary_embedding: base")
     if not rt.floating(x) or x.dim() < 2 or x.shape[-1] % 2 != 0:
         raise rt.explained("rotary_embedding", "x[*b,t,(r d)]; d=(r d)/r; r=2", x)
     return rt.apply(_RotaryEmbedding, x, base)

@@ -84,8 +84,7 @@ def same_conv1d(
     padding=(size(k) - 1)//2 is torch's padding="same". Returns output[n,o,t] of
     input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
     """
-    if type(padding) is not int:
-        padding = rt.integer(padding, "same_conv1d: padding")
+    padding = rt.integer(padding, "same_conv1d: padding")
     if (
         weight is None
         or not rt.floating_if_given(input, weight, bias)

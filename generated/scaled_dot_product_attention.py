@@ -65,10 +65,10 @@ class _ScaledDotProductAttention(Function):
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+        attn_mask, kept = rt.cast(wide, attn_mask, kept)
         grad_query = grad_key = grad_value = grad_attn_mask = None
         if rt.compiles() or rt.unrecorded(G):
-            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-            attn_mask, kept = rt.cast(wide, attn_mask, kept)
             needs = ctx.needs_input_grad
             if needs[0] or needs[1] or needs[2]:
                 scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
@@ -85,8 +85,6 @@ class _ScaledDotProductAttention(Function):
                 grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
                 grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
             return grad_query, grad_key, grad_value, grad_attn_mask
-        query, key, value, G = rt.cast(low, query, key, value, G)
-        attn_mask = rt.cast(wide, attn_mask)[0]
         needs = ctx.needs_input_grad
         scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
         S = scaled_query_key if attn_mask is None else attn_mask + scaled_query_key
@@ -135,9 +133,8 @@ def scaled_dot_product_attention(
         )
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e], attn_mask[i,j]=None"
-        raise rt.explained(
-            "scaled_dot_product_attention", signature, query, key, value, attn_mask
-        )
+        values = query, key, value, attn_mask
+        raise rt.explained("scaled_dot_product_attention", signature, *values)
     if rt.forward_mode():
         return _scaled_dot_product_attention_composed(query, key, value, attn_mask)
     return rt.apply(_ScaledDotProductAttention, query, key, value, attn_mask)[0]

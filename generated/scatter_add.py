@@ -49,7 +49,7 @@ def scatter_add(
     output[*p,v,*q] of input[*p,v,*q], index[*p,k,*q] (int64) and src[*p,k,*q]. dim is
     the position of axis v. A value of index that is no position of axis v is ignored.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "scatter_add: dim")
+    dim = rt.integer(dim, "scatter_add: dim")
     if (
         not rt.floating(input, src)
         or not isinstance(index, torch.Tensor)

@@ -80,8 +80,7 @@ def segment_mean(
     (int64). num_segments is the size of index g. A value of segment_ids that is no
     position of axis g is ignored.
     """
-    if type(num_segments) is not int:
-        num_segments = rt.integer(num_segments, "segment_mean: num_segments")
+    num_segments = rt.integer(num_segments, "segment_mean: num_segments")
     if (
         not rt.floating(data)
         or not isinstance(segment_ids, torch.Tensor)

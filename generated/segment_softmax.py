@@ -73,8 +73,7 @@ def segment_softmax(
     Every id is one of a segment. Returns output[n,*q] of data[n,*q] and segment_ids[n]
     (int64). num_segments is the size of index g.
     """
-    if type(num_segments) is not int:
-        num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
+    num_segments = rt.integer(num_segments, "segment_softmax: num_segments")
     if (
         not rt.floating(data)
         or not isinstance(segment_ids, torch.Tensor)
@@ -85,7 +84,6 @@ def segment_softmax(
         or segment_ids.shape != data.shape[:1]
     ):
         signature = "data[n,*q], segment_ids[n]: int64; num_segments=size(g)"
-        raise rt.explained(
-            "segment_softmax", signature, data, segment_ids, num_segments
-        )
+        values = data, segment_ids, num_segments
+        raise rt.explained("segment_softmax", signature, *values)
     return rt.apply(_SegmentSoftmax, data, segment_ids, num_segments)

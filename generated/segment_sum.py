@@ -47,8 +47,7 @@ def segment_sum(
     Returns output[g,*q] of data[n,*q] and segment_ids[n] (int64). num_segments is the
     size of index g. A value of segment_ids that is no position of axis g is ignored.
     """
-    if type(num_segments) is not int:
-        num_segments = rt.integer(num_segments, "segment_sum: num_segments")
+    num_segments = rt.integer(num_segments, "segment_sum: num_segments")
     if (
         not rt.floating(data)
         or not isinstance(segment_ids, torch.Tensor)

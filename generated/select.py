@@ -31,8 +31,8 @@ def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
 
     Returns output[*p,*q] of input[*p,t,*q]. dim is the position of axis t.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "select: dim")
-    index = index if type(index) is int else rt.integer(index, "select: index")
+    dim = rt.integer(dim, "select: dim")
+    index = rt.integer(index, "select: index")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("select", "input[*p,t,*q]; dim=axis(t)", input, dim)
     return _select_forward(input, dim, index)

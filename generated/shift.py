@@ -38,8 +38,8 @@ def shift(input: torch.Tensor, shifts: int = 1, dim: int = -1) -> torch.Tensor:
     What falls off is lost, and 0 comes in. Returns output[*p,t,*q] of input[*p,t,*q].
     dim is the position of axis t.
     """
-    shifts = shifts if type(shifts) is int else rt.integer(shifts, "shift: shifts")
-    dim = dim if type(dim) is int else rt.integer(dim, "shift: dim")
+    shifts = rt.integer(shifts, "shift: shifts")
+    dim = rt.integer(dim, "shift: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("shift", "input[*p,t,*q]; dim=axis(t)", input, dim)
     return rt.apply(_Shift, input, shifts, dim)

@@ -38,7 +38,7 @@ class _SiglipLoss(Function):
         texts = text.square().sum(1, keepdim=True).rsqrt() * text  # texts[n,d]
         images_texts = (images.to(low) @ texts.mT.to(low)).to(wide)
         logits = reuse.add(reuse.mul(images_texts, log_scale.exp()), bias)
-        label = reuse.add(
+        label = reuse.add(  # label[n,m]
             image.new_full((image.shape[0], image.shape[0]), -1),
             image.new_full((image.shape[0],), 2).diag_embed(),
         ).to(torch.int64)
@@ -70,7 +70,7 @@ class _SiglipLoss(Function):
             given = rt.cast(wide, image, text, log_scale, logits, G)
             image, text, log_scale, logits, G = given
             needs = ctx.needs_input_grad
-            label = (
+            label = (  # label[n,m]
                 G.new_full(logits.shape, -1)
                 .add_(G.new_full((image.shape[0],), 2).diag_embed())
                 .to(torch.int64)
@@ -94,7 +94,7 @@ class _SiglipLoss(Function):
                     grad_images, sum_of_grad_images, images, value=-1
                 ).mul_(rsqrt_image)
             if needs[1]:
-                grad_texts = (
+                grad_texts = (  # grad_texts[n,d]
                     exp_log_scale * grad_logits_images
                     if ctx.needs_input_grad[2]
                     else grad_logits_images.mul_(exp_log_scale)
@@ -111,7 +111,7 @@ class _SiglipLoss(Function):
                 grad_bias = grad_logits.sum()
             return grad_image, grad_text, grad_log_scale, grad_bias
         image, text, log_scale, bias, G = rt.cast(wide, image, text, log_scale, bias, G)
-        label = (
+        label = (  # label[n,m]
             G.new_full((image.shape[0], image.shape[0]), -1)
             + G.new_full((image.shape[0],), 2).diag_embed()
         ).to(torch.int64)

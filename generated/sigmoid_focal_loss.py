@@ -46,13 +46,13 @@ class _SigmoidFocalLoss(Function):
         one_minus_target = 1 - target
         balance = reuse.add(alpha * target, (1 - alpha) * one_minus_target)
         input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
-        entropy = reuse.neg(
+        entropy = reuse.neg(  # entropy[*p]
             reuse.addcmul(
                 input_target, one_minus_target, torch.nn.functional.logsigmoid(-input)
             ),
         )
         probability = input.sigmoid()  # probability[*p]
-        wrong = reuse.addcmul(
+        wrong = reuse.addcmul(  # wrong[*p]
             reuse.mul(1 - probability, target), probability, one_minus_target
         )
         loss = reuse.mul(reuse.mul(balance, entropy), reuse.pow(wrong, gamma))
@@ -79,11 +79,11 @@ class _SigmoidFocalLoss(Function):
         minus_input = -input
         input_target = reuse.mul(torch.nn.functional.logsigmoid(input), target)
         logsigmoid_minus_input = torch.nn.functional.logsigmoid(minus_input)
-        entropy = reuse.neg(
+        entropy = reuse.neg(  # entropy[*p]
             reuse.addcmul(input_target, one_minus_target, logsigmoid_minus_input)
         )
         one_minus_probability = 1 - probability
-        wrong = reuse.addcmul(
+        wrong = reuse.addcmul(  # wrong[*p]
             target * one_minus_probability, probability, one_minus_target
         )
         zeros = G.new_zeros(()).expand(input.shape)
@@ -147,7 +147,7 @@ class _SigmoidFocalLossDual(rt.Dual, _SigmoidFocalLoss):
         probability_target = probability * one_minus_target
         wrong = target * one_minus_probability + probability_target  # wrong[*p]
         minus_input = -input
-        entropy = -(
+        entropy = -(  # entropy[*p]
             target * torch.nn.functional.logsigmoid(input)
             + one_minus_target * torch.nn.functional.logsigmoid(minus_input)
         )
@@ -181,10 +181,8 @@ def sigmoid_focal_loss(
     What is right already counts less. Returns loss[*p] (reduction="none"), average
     ("mean") or total ("sum") of input[*p] and target[*p].
     """
-    if type(alpha) is not float:
-        alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
-    if type(gamma) is not float:
-        gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
+    alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
+    gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")
     if (
         not rt.floating(input, target)
         or target.shape != input.shape

@@ -71,8 +71,8 @@ def sigmoid_kernel(
 
     Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "sigmoid_kernel: gamma")
-    coef0 = coef0 if type(coef0) is float else rt.number(coef0, "sigmoid_kernel: coef0")
+    gamma = rt.number(gamma, "sigmoid_kernel: gamma")
+    coef0 = rt.number(coef0, "sigmoid_kernel: coef0")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2

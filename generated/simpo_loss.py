@@ -124,8 +124,8 @@ def simpo_loss(
     reference. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
     chosen[n,t], rejected[n,u], chosen_mask[n,t] (bool) and rejected_mask[n,u] (bool).
     """
-    beta = beta if type(beta) is float else rt.number(beta, "simpo_loss: beta")
-    gamma = gamma if type(gamma) is float else rt.number(gamma, "simpo_loss: gamma")
+    beta = rt.number(beta, "simpo_loss: beta")
+    gamma = rt.number(gamma, "simpo_loss: gamma")
     if (
         not rt.floating(chosen, rejected)
         or not isinstance(chosen_mask, torch.Tensor)
@@ -145,15 +145,8 @@ def simpo_loss(
             "chosen[n,t], rejected[n,u], chosen_mask[n,t]: bool, "
             "rejected_mask[n,u]: bool; reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "simpo_loss",
-            signature,
-            chosen,
-            rejected,
-            chosen_mask,
-            rejected_mask,
-            reduction,
-        )
+        values = chosen, rejected, chosen_mask, rejected_mask, reduction
+        raise rt.explained("simpo_loss", signature, *values)
     result = rt.apply(
         _SimpoLoss, chosen, rejected, chosen_mask, rejected_mask, beta, gamma, reduction
     )

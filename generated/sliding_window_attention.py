@@ -71,10 +71,10 @@ class _SlidingWindowAttention(Function):
         query, key, value, output, kept = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        query, key, value, output, G = rt.cast(low, query, key, value, output, G)
+        kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-            kept = rt.cast(wide, kept)[0]
             positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key.shape[-2], G)
@@ -86,7 +86,6 @@ class _SlidingWindowAttention(Function):
                 G, query, key, value, output, kept, scale, key_and_spread_query
             )
             return grad_query, grad_key, grad_value, None
-        query, key, value, G = rt.cast(low, query, key, value, G)
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
@@ -116,8 +115,7 @@ def sliding_window_attention(
 
     Returns output[*b,i,e] of query[*b,i,d], key[*b,j,d] and value[*b,j,e].
     """
-    if type(window) is not int:
-        window = rt.integer(window, "sliding_window_attention: window")
+    window = rt.integer(window, "sliding_window_attention: window")
     if (
         not rt.floating(query, key, value)
         or query.dim() < 2

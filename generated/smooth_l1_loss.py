@@ -97,7 +97,7 @@ def smooth_l1_loss(
     (reduction="mean"), total ("sum") or loss[*p] ("none") of input[*p] and target[*p].
     beta is at least 0.
     """
-    beta = beta if type(beta) is float else rt.number(beta, "smooth_l1_loss: beta")
+    beta = rt.number(beta, "smooth_l1_loss: beta")
     if (
         not rt.floating(input, target)
         or not beta >= 0

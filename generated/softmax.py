@@ -46,7 +46,7 @@ def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:
 
     Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "softmax: dim")
+    dim = rt.integer(dim, "softmax: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmax", "input[*p,k,*q]; dim=axis(k)", input, dim)
     return rt.apply(_Softmax, input, dim)

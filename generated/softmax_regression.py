@@ -61,7 +61,7 @@ class _SoftmaxRegression(Function):
         G_cost_by_targets = reuse.scatter_add(
             torch.softmax(logits, 1), 1, targets.unsqueeze(1), filled_like_targets
         )
-        grad_logits = reuse.add(
+        grad_logits = reuse.add(  # grad_logits[n,c]
             reuse.mul(G_cost_by_targets, G_cost / ctx.features_shape[0]), G_logits
         )
         if ctx.needs_input_grad[0]:
@@ -96,7 +96,6 @@ def softmax_regression(
         or targets.shape != features.shape[:1]
     ):
         signature = "features[n,d], weight[c,d], bias[c], targets[n]: int64"
-        raise rt.explained(
-            "softmax_regression", signature, features, weight, bias, targets
-        )
+        values = features, weight, bias, targets
+        raise rt.explained("softmax_regression", signature, *values)
     return rt.apply(_SoftmaxRegression, features, weight, bias, targets)

@@ -48,7 +48,7 @@ def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:
 
     Returns S[*p,k,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "softmin: dim")
+    dim = rt.integer(dim, "softmin: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("softmin", "input[*p,k,*q]; dim=axis(k)", input, dim)
     return rt.apply(_Softmin, input, dim)

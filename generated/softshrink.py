@@ -45,7 +45,7 @@ def softshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:
 
     Returns output[*p] of input[*p]. lambd is at least 0.
     """
-    lambd = lambd if type(lambd) is float else rt.number(lambd, "softshrink: lambd")
+    lambd = rt.number(lambd, "softshrink: lambd")
     if not rt.floating(input) or not lambd >= 0:
         raise rt.explained("softshrink", "input[*p]; lambd>=0", input, lambd)
     return rt.apply(_Softshrink, input, lambd)

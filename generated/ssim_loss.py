@@ -43,13 +43,13 @@ class _SsimLoss(Function):
         first, second = rt.cast(wide, first, second)
         low_first = first.flatten(0, 1).unsqueeze(1).to(low)
         spread_window = window.unsqueeze(0).unsqueeze(1)
-        m = rt.no_view(
+        m = rt.no_view(  # m[n,c,i,j]
             rt.conv_single_channel(low_first, spread_window)
             .squeeze(1)
             .unflatten(0, (first.shape[0], first.shape[1])),
         )
         low_second = second.flatten(0, 1).unsqueeze(1).to(low)
-        k = rt.no_view(
+        k = rt.no_view(  # k[n,c,i,j]
             rt.conv_single_channel(low_second, spread_window)
             .squeeze(1)
             .unflatten(0, (first.shape[0], first.shape[1])),
@@ -60,7 +60,7 @@ class _SsimLoss(Function):
         wide_m_squared = wide_m.square()
         wide_k = k.to(wide)
         wide_k_squared = wide_k.square()
-        light = reuse.div(
+        light = reuse.div(  # light[n,c,i,j]
             reuse.add(reuse.mul(2 * wide_m, wide_k), c1),
             reuse.add(wide_m_squared + wide_k_squared, c1),
         )
@@ -108,23 +108,21 @@ class _SsimLoss(Function):
         first, second, window, m, k, u3, s, t = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        given = rt.cast(wide, first, second, window, m, k, u3, s, t, G)
+        first, second, window, m, k, u3, s, t, G = given
         grad_first = grad_second = grad_window = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.cast(wide, first, second, window, m, k, u3, s, t, G)
-            first, second, window, m, k, u3, s, t, G = given
-        else:
-            first, second, window, G = rt.cast(wide, first, second, window, G)
+        if not first_order:
             low_first = rt.flatten(first, 0, 1).unsqueeze(1).to(low)
             low_window = window.unsqueeze(0).unsqueeze(1).to(low)
-            m = rt.unflatten(
+            m = rt.unflatten(  # m[n,c,i,j]
                 rt.conv_single_channel(low_first, low_window).squeeze(1),
                 0,
                 (first.shape[0], first.shape[1]),
             )
             low_second = rt.flatten(second, 0, 1).unsqueeze(1).to(low)
-            k = rt.unflatten(
+            k = rt.unflatten(  # k[n,c,i,j]
                 rt.conv_single_channel(low_second, low_window).squeeze(1),
                 0,
                 (first.shape[0], first.shape[1]),
@@ -209,7 +207,7 @@ class _SsimLoss(Function):
                     k, grad_both_sum, value=-1
                 )
             else:
-                grad_m = (
+                grad_m = (  # grad_m[n,c,i,j]
                     twice_wide_m * (G_light_form_quotient - grad_s)
                     - wide_k * grad_both_sum
                 )
@@ -231,13 +229,13 @@ class _SsimLoss(Function):
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_t = grad_s  # grad_t[n,c,i,j]
             if first_order:
-                grad_k = (
+                grad_k = (  # grad_k[n,c,i,j]
                     (2 * k)
                     .mul_(G_light_form_quotient.sub_(grad_t))
                     .addcmul_(m, grad_both_sum, value=-1)
                 )
             else:
-                grad_k = (
+                grad_k = (  # grad_k[n,c,i,j]
                     2 * wide_k * (G_light_form_quotient - grad_t)
                     - wide_m * grad_both_sum
                 )
@@ -364,8 +362,7 @@ def ssim_loss(
     A window of weights, whose sum is 1, moves over both. Returns loss of
     first[n,c,y,x], second[n,c,y,x] and window[u,v].
     """
-    if type(data_range) is not float:
-        data_range = rt.number(data_range, "ssim_loss: data_range")
+    data_range = rt.number(data_range, "ssim_loss: data_range")
     if (
         not rt.floating(first, second, window)
         or first.dim() != 4

@@ -52,27 +52,25 @@ class _Std(Function):
         input, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
         keepdim = ctx.keepdim
-        if rt.unrecorded(G):
-            input, deviation, mu, G = rt.widened(input, deviation, mu, G)
-            deviation = deviation if keepdim else deviation.unsqueeze(dim)
-            G = G if keepdim else G.unsqueeze(dim)
+        input, deviation, mu, G = rt.widened(input, deviation, mu, G)
+        first_order = rt.unrecorded(G)
+        deviation = deviation if keepdim else deviation.unsqueeze(dim)
+        G = G if keepdim else G.unsqueeze(dim)
+        if first_order:
             G_quotient = G / ((input.shape[dim] - ctx.correction) * deviation)
             grad_input = rt.keep_where_(
                 (input - mu.unsqueeze(dim)).mul_(G_quotient), deviation != 0
             )
-            return grad_input, None, None, None
-        input, deviation, G = rt.widened(input, deviation, G)
-        deviation = deviation if keepdim else deviation.unsqueeze(dim)
-        G = G if keepdim else G.unsqueeze(dim)
-        mu = input.mean(dim)  # mu[*p,*q]
-        deviation_nonzero = deviation != 0
-        G_quotient = G / (
-            (input.shape[dim] - ctx.correction)
-            * rt.where(deviation_nonzero, deviation, 1)
-        )
-        grad_input = torch.where(
-            deviation_nonzero, G_quotient * (input - mu.unsqueeze(dim)), 0
-        )
+        else:
+            mu = input.mean(dim)  # mu[*p,*q]
+            deviation_nonzero = deviation != 0
+            G_quotient = G / (
+                (input.shape[dim] - ctx.correction)
+                * rt.where(deviation_nonzero, deviation, 1)
+            )
+            grad_input = torch.where(
+                deviation_nonzero, G_quotient * (input - mu.unsqueeze(dim)), 0
+            )
         return grad_input, None, None, None
 
 
@@ -84,9 +82,8 @@ def std(
     Of equal values the gradient is 0, as torch.std. Returns deviation[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "std: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "std: correction")
+    dim = rt.integer(dim, "std: dim")
+    correction = rt.number(correction, "std: correction")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

@@ -49,7 +49,7 @@ def take_along_dim(
     Returns output[*p,k,*q] of input[*p,v,*q] and indices[*p,k,*q] (int64). dim is the
     position of axis v.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "take_along_dim: dim")
+    dim = rt.integer(dim, "take_along_dim: dim")
     if (
         not rt.floating(input)
         or not isinstance(indices, torch.Tensor)

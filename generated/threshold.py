@@ -41,8 +41,8 @@ def threshold(input: torch.Tensor, level: float, value: float) -> torch.Tensor:
 
     torch calls the level threshold too. Returns output[*p] of input[*p].
     """
-    level = level if type(level) is float else rt.number(level, "threshold: level")
-    value = value if type(value) is float else rt.number(value, "threshold: value")
+    level = rt.number(level, "threshold: level")
+    value = rt.number(value, "threshold: value")
     if not rt.floating(input):
         raise rt.explained("threshold", "input[*p]", input)
     return rt.apply(_Threshold, input, level, value)

@@ -36,8 +36,8 @@ def tile(input: torch.Tensor, repeats: int, dim: int) -> torch.Tensor:
     torch's dims says how often each axis is repeated. Returns output[*p,(r t),*q] of
     input[*p,t,*q]. repeats is the size of index r and dim is the position of axis t.
     """
-    repeats = repeats if type(repeats) is int else rt.integer(repeats, "tile: repeats")
-    dim = dim if type(dim) is int else rt.integer(dim, "tile: dim")
+    repeats = rt.integer(repeats, "tile: repeats")
+    dim = rt.integer(dim, "tile: dim")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim() or repeats < 1:
         signature = "input[*p,t,*q]; dim=axis(t); repeats=size(r)"
         raise rt.explained("tile", signature, input, dim, repeats)

@@ -46,9 +46,8 @@ def toeplitz(weight: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     weight[0] is that of the upper right corner. Returns output[i,j] of weight[d]. rows
     is the size of index i and columns is the size of index j.
     """
-    rows = rows if type(rows) is int else rt.integer(rows, "toeplitz: rows")
-    if type(columns) is not int:
-        columns = rt.integer(columns, "toeplitz: columns")
+    rows = rt.integer(rows, "toeplitz: rows")
+    columns = rt.integer(columns, "toeplitz: columns")
     if not rt.floating(weight) or weight.dim() != 1 or rows < 1 or columns < 1:
         signature = "weight[d]; rows=size(i); columns=size(j)"
         raise rt.explained("toeplitz", signature, weight, rows, columns)

@@ -37,8 +37,7 @@ def tril(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     Diagonal 0 is the main one, 1 the one above it. Returns output[*b,i,j] of
     input[*b,i,j].
     """
-    if type(diagonal) is not int:
-        diagonal = rt.integer(diagonal, "tril: diagonal")
+    diagonal = rt.integer(diagonal, "tril: diagonal")
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("tril", "input[*b,i,j]", input)
     return rt.apply(_Tril, input, diagonal)

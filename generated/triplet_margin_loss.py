@@ -73,14 +73,11 @@ class _TripletMarginLoss(Function):
         p = ctx.p
         eps = ctx.eps
         loss_shape = (anchor.shape[0],)
+        given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
+        anchor, positive, negative, powers_near, powers_far, G = given
         grad_anchor = grad_positive = grad_negative = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-            anchor, positive, negative, powers_near, powers_far, G = given
-        else:
-            anchor, positive, negative, G = rt.widened(anchor, positive, negative, G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
         if not first_order:
@@ -149,7 +146,7 @@ class _TripletMarginLoss(Function):
                     torch.where(p_nonzero_and_near, powers_far, 1)
                     ** inverse_safe_p_minus_one
                 ).unsqueeze(1)
-                grad_away = rt.where(
+                grad_away = rt.where(  # grad_away[n,d]
                     spread_p_nonzero,
                     (-G).unsqueeze(1)
                     * powers_far_to_p_nonzero
@@ -227,10 +224,9 @@ def triplet_margin_loss(
     Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
     anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0.
     """
-    if type(margin) is not float:
-        margin = rt.number(margin, "triplet_margin_loss: margin")
-    p = p if type(p) is float else rt.number(p, "triplet_margin_loss: p")
-    eps = eps if type(eps) is float else rt.number(eps, "triplet_margin_loss: eps")
+    margin = rt.number(margin, "triplet_margin_loss: margin")
+    p = rt.number(p, "triplet_margin_loss: p")
+    eps = rt.number(eps, "triplet_margin_loss: eps")
     if (
         not rt.floating(anchor, positive, negative)
         or anchor.dim() != 2
@@ -243,15 +239,8 @@ def triplet_margin_loss(
             "anchor[n,d], positive[n,d], negative[n,d]; margin>0; "
             "reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "triplet_margin_loss",
-            signature,
-            anchor,
-            positive,
-            negative,
-            margin,
-            reduction,
-        )
+        values = anchor, positive, negative, margin, reduction
+        raise rt.explained("triplet_margin_loss", signature, *values)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         result = _TripletMarginLossDual.apply(
             anchor, positive, negative, margin, p, eps, reduction

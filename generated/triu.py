@@ -36,8 +36,7 @@ def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
 
     Returns output[*b,i,j] of input[*b,i,j].
     """
-    if type(diagonal) is not int:
-        diagonal = rt.integer(diagonal, "triu: diagonal")
+    diagonal = rt.integer(diagonal, "triu: diagonal")
     if not rt.floating(input) or input.dim() < 2:
         raise rt.explained("triu", "input[*b,i,j]", input)
     return rt.apply(_Triu, input, diagonal)

@@ -71,9 +71,9 @@ class _TverskyLoss(Function):
         beta = ctx.beta
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
+        input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
         grad_input = grad_target = None
         if rt.unrecorded(G):
-            input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
             G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
             grad_whole = G * u3 / whole.square()  # grad_whole[n]
             probability = input.sigmoid()  # probability[n,*q]
@@ -96,7 +96,6 @@ class _TverskyLoss(Function):
                 ).addcmul_(rt.unsqueeze(beta * grad_whole, q_axes), 1 - probability)
             return grad_input, grad_target, None, None, None, None
         smooth = ctx.smooth
-        input, target, G = rt.widened(input, target, G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
@@ -142,10 +141,9 @@ def tversky_loss(
     average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
     target[n,*q].
     """
-    alpha = alpha if type(alpha) is float else rt.number(alpha, "tversky_loss: alpha")
-    beta = beta if type(beta) is float else rt.number(beta, "tversky_loss: beta")
-    if type(smooth) is not float:
-        smooth = rt.number(smooth, "tversky_loss: smooth")
+    alpha = rt.number(alpha, "tversky_loss: alpha")
+    beta = rt.number(beta, "tversky_loss: beta")
+    smooth = rt.number(smooth, "tversky_loss: smooth")
     if (
         not rt.floating(input, target)
         or input.dim() < 1

@@ -23,7 +23,7 @@ def unflatten(input: torch.Tensor, inner: int) -> torch.Tensor:
     It is the inverse of flatten. torch's sizes are (-1, inner) and its dim is -1.
     Returns output[*p,t,d] of input[*p,(t d)]. inner is the size of index d.
     """
-    inner = inner if type(inner) is int else rt.integer(inner, "unflatten: inner")
+    inner = rt.integer(inner, "unflatten: inner")
     if (
         not rt.floating(input)
         or input.dim() < 1

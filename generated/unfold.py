@@ -36,10 +36,9 @@ def unfold(input: torch.Tensor, dimension: int, length: int, step: int) -> torch
     im2col here. Returns output[*p,u,*q,k] of input[*p,t,*q]. dimension is the position
     of axis t and length is the size of index k.
     """
-    if type(dimension) is not int:
-        dimension = rt.integer(dimension, "unfold: dimension")
-    length = length if type(length) is int else rt.integer(length, "unfold: length")
-    step = step if type(step) is int else rt.integer(step, "unfold: step")
+    dimension = rt.integer(dimension, "unfold: dimension")
+    length = rt.integer(length, "unfold: length")
+    step = rt.integer(step, "unfold: step")
     if (
         not rt.floating(input)
         or not -input.dim() <= dimension < input.dim()

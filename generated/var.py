@@ -46,12 +46,9 @@ class _Var(Function):
             return (None,) * 4
         input, mu = ctx.saved_tensors
         dim = ctx.dim
+        input, mu, G = rt.widened(input, mu, G)
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            input, mu, G = rt.widened(input, mu, G)
-        else:
-            input, G = rt.widened(input, G)
         G = G if ctx.keepdim else G.unsqueeze(dim)
         if not first_order:
             mu = input.mean(dim)  # mu[*p,*q]
@@ -69,9 +66,8 @@ def var(
     Divided by the number of values less the correction. Returns variance[*p,*q] of
     input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "var: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "var: correction")
+    dim = rt.integer(dim, "var: dim")
+    correction = rt.number(correction, "var: correction")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

@@ -65,9 +65,8 @@ def var_mean(
     Returns variance[*p,*q] and mu[*p,*q] of input[*p,k,*q]. dim is the position of axis
     k and keepdim keeps axis k with size 1.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "var_mean: dim")
-    if type(correction) is not float:
-        correction = rt.number(correction, "var_mean: correction")
+    dim = rt.integer(dim, "var_mean: dim")
+    correction = rt.number(correction, "var_mean: correction")
     if (
         not rt.floating(input)
         or type(keepdim) is not bool

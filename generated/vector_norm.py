@@ -52,11 +52,8 @@ class _VectorNorm(Function):
         x, total = ctx.saved_tensors
         ord = ctx.ord
         dim = ctx.dim
+        x, total, G = rt.widened(x, total, G)
         first_order = rt.unrecorded(G)
-        if first_order:
-            x, total, G = rt.widened(x, total, G)
-        else:
-            x, G = rt.widened(x, G)
         G = G if ctx.keepdim else G.unsqueeze(dim)
         if not first_order:
             abs_x = x.abs()
@@ -116,8 +113,8 @@ def vector_norm(
     Returns F[*p,*q] of x[*p,k,*q]. ord is greater than 0 and less than 1000000000, dim
     is the position of axis k and keepdim keeps axis k with size 1.
     """
-    ord = ord if type(ord) is float else rt.number(ord, "vector_norm: ord")
-    dim = dim if type(dim) is int else rt.integer(dim, "vector_norm: dim")
+    ord = rt.number(ord, "vector_norm: ord")
+    dim = rt.integer(dim, "vector_norm: dim")
     if (
         not rt.floating(x)
         or type(keepdim) is not bool

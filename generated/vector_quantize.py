@@ -94,8 +94,7 @@ def vector_quantize(
     that draws both together. Returns loss, quantized[n,d] and index[n] of input[n,d]
     and codebook[k,d].
     """
-    if type(commitment) is not float:
-        commitment = rt.number(commitment, "vector_quantize: commitment")
+    commitment = rt.number(commitment, "vector_quantize: commitment")
     if (
         not rt.floating(input, codebook)
         or input.dim() != 2

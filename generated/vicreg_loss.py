@@ -78,13 +78,10 @@ class _VicregLoss(Function):
         eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
+        first, second, u, v, G = rt.cast(wide, first, second, u, v, G)
         grad_first = grad_second = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            first, second, u, v, G = rt.cast(wide, first, second, u, v, G)
-        else:
-            first, second, G = rt.cast(wide, first, second, G)
         positions_of_first = rt.positions(first.shape[1], G)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
         scaled_G = -0.25 * ctx.variance * G / first.shape[1]
@@ -117,7 +114,7 @@ class _VicregLoss(Function):
                 masked_scaled_G = rt.where(
                     not_u_plus_eps, scaled_G * rsqrt_safe_u_plus_eps, 0
                 )
-                grad_u = (
+                grad_u = (  # grad_u[i,j]
                     torch.where(off_diagonal, scaled_covariance_G * u, 0)
                     + masked_scaled_G.diag_embed()
                 )
@@ -147,7 +144,7 @@ class _VicregLoss(Function):
                 masked_scaled_G2 = rt.where(
                     not_v_plus_eps, scaled_G * rsqrt_safe_v_plus_eps, 0
                 )
-                grad_v = (
+                grad_v = (  # grad_v[i,j]
                     torch.where(off_diagonal, scaled_covariance_G * v, 0)
                     + masked_scaled_G2.diag_embed()
                 )
@@ -169,13 +166,10 @@ def vicreg_loss(
 
     Returns loss of first[n,i] and second[n,i].
     """
-    if type(invariance) is not float:
-        invariance = rt.number(invariance, "vicreg_loss: invariance")
-    if type(variance) is not float:
-        variance = rt.number(variance, "vicreg_loss: variance")
-    if type(covariance) is not float:
-        covariance = rt.number(covariance, "vicreg_loss: covariance")
-    eps = eps if type(eps) is float else rt.number(eps, "vicreg_loss: eps")
+    invariance = rt.number(invariance, "vicreg_loss: invariance")
+    variance = rt.number(variance, "vicreg_loss: variance")
+    covariance = rt.number(covariance, "vicreg_loss: covariance")
+    eps = rt.number(eps, "vicreg_loss: eps")
     if (
         not rt.floating(first, second)
         or first.dim() != 2

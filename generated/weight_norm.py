@@ -52,13 +52,11 @@ class _WeightNorm(Function):
         v, g, norm = ctx.saved_tensors
         p_leading = ctx.p_leading
         q_axes = ctx.q_axes
+        v, g, norm, G = rt.widened(v, g, norm, G)
         grad_v = grad_g = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            v, g, norm, G = rt.widened(v, g, norm, G)
-        else:
-            v, g, G = rt.widened(v, g, G)
+        if not first_order:
             norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
         sum_of_G_v = rt.sum_over(G * v, (*p_leading, *q_axes))
         if ctx.needs_input_grad[0]:
@@ -79,7 +77,7 @@ def weight_norm(v: torch.Tensor, g: torch.Tensor, dim: int = 0) -> torch.Tensor:
     Each position of the axis dim keeps its own norm. Returns output[*p,k,*q] of
     v[*p,k,*q] and g[k]. dim is the position of axis k.
     """
-    dim = dim if type(dim) is int else rt.integer(dim, "weight_norm: dim")
+    dim = rt.integer(dim, "weight_norm: dim")
     if (
         not rt.floating(v, g)
         or not -v.dim() <= dim < v.dim()

@@ -39,7 +39,7 @@ class _ZinbLoss(Function):
         dtype = rt.autocast_float32(mean, dispersion, logits)
         mean, dispersion, logits = rt.widened(mean, dispersion, logits)
         rate = reuse.log(reuse.add(mean + dispersion, eps))  # rate[*p]
-        zeros = reuse.sub(
+        zeros = reuse.sub(  # zeros[*p]
             reuse.mul(reuse.sub(reuse.log(dispersion + eps), rate), dispersion), logits
         )
         at_zero = torch.nn.functional.softplus(zeros)  # at_zero[*p]
@@ -54,7 +54,7 @@ class _ZinbLoss(Function):
         lgamma_safe_dispersion = reuse.lgamma(
             torch.where(counts_nonzero, dispersion, 1)
         )
-        ways = reuse.sub(
+        ways = reuse.sub(  # ways[*p]
             reuse.sub(reuse.lgamma(masked_sum), lgamma_safe_dispersion),
             reuse.lgamma(to_counts_with_mean),
         )
@@ -83,7 +83,7 @@ class _ZinbLoss(Function):
         dispersion_plus_eps = dispersion + eps
         log_sum_difference = reuse.sub(dispersion_plus_eps.log(), rate)
         zeros = reuse.sub(dispersion * log_sum_difference, logits)  # zeros[*p]
-        grad_zeros = reuse.mul(
+        grad_zeros = reuse.mul(  # grad_zeros[*p]
             reuse.masked_fill(reuse.sigmoid(zeros), ~(counts == 0), 1), -G
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
@@ -133,7 +133,7 @@ def zinb_loss(
     further zero is. Returns average (reduction="mean"), total ("sum") or loss[*p]
     ("none") of mean[*p], dispersion[*p], logits[*p] and counts[*p] (int64).
     """
-    eps = eps if type(eps) is float else rt.number(eps, "zinb_loss: eps")
+    eps = rt.number(eps, "zinb_loss: eps")
     if (
         not rt.floating(mean, dispersion, logits)
         or not isinstance(counts, torch.Tensor)
@@ -148,7 +148,6 @@ def zinb_loss(
             "mean[*p], dispersion[*p], logits[*p], counts[*p]: int64; "
             "reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "zinb_loss", signature, mean, dispersion, logits, counts, reduction
-        )
+        values = mean, dispersion, logits, counts, reduction
+        raise rt.explained("zinb_loss", signature, *values)
     return rt.apply(_ZinbLoss, mean, dispersion, logits, counts, eps, reduction)

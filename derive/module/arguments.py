@@ -1,7 +1,6 @@
 """The first checks of the public function: types of tensors and parameters.
 
-A valid call costs one type comparison per parameter; an integer or number of an unusual type goes
-through a conversion helper.
+A parameter of the usual type is returned by its conversion helper at once.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from derive.algebra.expr import Call, Expr, Param, walk
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources
 from derive.lowering.ground.value import NeedsFlatGroups
-from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.pretty_printer import call_lines
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -135,20 +134,16 @@ def parameter_kinds(op: Operation) -> list[ArgumentCheck]:
             clause = f"{p.name}=keep({p.index.name})"
             result.append(ArgumentCheck(f"type({p.name}) is not bool", (clause,)))
         elif isinstance(p, AxisOf | SizeOf) or (isinstance(p, Number) and p.integer):
-            result.append(_converted_parameter(op, p.name, "int", "rt.integer"))
+            result.append(_converted_parameter(op, p.name, "rt.integer"))
         elif isinstance(p, Number):
-            result.append(_converted_parameter(op, p.name, "float", "rt.number"))
+            result.append(_converted_parameter(op, p.name, "rt.number"))
     return result
 
 
-def _converted_parameter(op: Operation, name: str, kind: str, helper: str) -> ArgumentCheck:
+def _converted_parameter(op: Operation, name: str, helper: str) -> ArgumentCheck:
     """Convert a parameter of an unusual type with the helper."""
     given = [name, f'"{op.name}: {name}"']
-    whole = f"{name} = {name} if type({name}) is {kind} else {helper}({', '.join(given)})"
-    if len(whole) + 4 <= COLUMNS:
-        return ArgumentCheck(convert=(whole,))
-    made = call_lines(f"{name} = {helper}(", given, ")", 8)
-    return ArgumentCheck(convert=(f"if type({name}) is not {kind}:", *indented(made, 4)))
+    return ArgumentCheck(convert=tuple(call_lines(f"{name} = {helper}(", given, ")", 4)))
 
 
 def divisor_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:

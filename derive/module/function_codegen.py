@@ -424,6 +424,11 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
             strict=True,
         )
     )
+    if not program.pulled and later.precision.casts_among(first.precision):
+        # A double backward also casts what it does not read, so that both orders share a line.
+        names = first.precision.names | later.precision.names
+        precision = replace(first.precision, names=names)
+        first, later = replace(first, precision=precision), replace(later, precision=precision)
     lines += _saved_tensors(program, first.reads | later.reads, 8)
     if not program.first_order:
         return [*lines, *_kept_values(op, program, later.reads), *later.whole()]

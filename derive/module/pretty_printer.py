@@ -23,11 +23,15 @@ __all__ = [
 
 
 def assigned(line: Line, indent: int) -> list[str]:
-    """Return a line as a statement, with its remark beside it if both fit one line."""
-    made = broken(f"{line.name} = ", line.code, indent=indent)
-    beside = f"{made[-1]}  # {line.remark}"
-    fits = line.remark and len(made) == 1 and len(beside) + indent <= COLUMNS
-    return [beside] if fits else made
+    """Return a line as a statement, with its remark beside its first line if that fits.
+
+    If the statement is broken inside of an operand, a formatter would break it again.
+    """
+    first, *others = broken(f"{line.name} = ", line.code, indent=indent)
+    beside = f"{first}  # {line.remark}"
+    whole = not others or " " not in first.removeprefix(f"{line.name} = ")
+    fits = line.remark and whole and len(beside) + indent <= COLUMNS
+    return [beside if fits else first, *others]
 
 
 def formatted_statement(start: str, code: Code, indent: int) -> list[str]:

@@ -149,7 +149,11 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     inline = call_lines(start, [name, f'"{told}"', *given], ")", 8)
     if len(inline) == 1:
         return inline
-    return [*_text_lines(told), *call_lines(start, [name, "signature", *given], ")", 8)]
+    raised = call_lines(start, [name, "signature", *given], ")", 8)
+    values = f"values = {', '.join(given)}"
+    if len(raised) > 1 and not more and len(values) + 8 <= COLUMNS:
+        raised = [values, f"{start}{name}, signature, *values)"]
+    return [*_text_lines(told), *raised]
 
 
 def _text_lines(words: str) -> list[str]:

@@ -76,6 +76,11 @@ class Precision:
         """True if anything is computed in ``low``."""
         return bool(self.narrow) or LOW.id in self.names
 
+    def casts_among(self, other: Precision) -> bool:
+        """True if the other casts all that this casts, alike, and more."""
+        alike = (self.has_products, self.roundings) == (other.has_products, other.roundings)
+        return alike and {*self.narrow} <= {*other.narrow} and {*self.broad} <= {*other.broad}
+
 
 def multiplies(lines: Iterable[Line]) -> bool:
     """True if the lines have a product that autocast computes in its own dtype."""

@@ -5,6 +5,8 @@ import torch
 
 def integer(value, name):
     """Convert a parameter to an integer; raise TypeError for a bool or a tensor."""
+    if type(value) is int:
+        return value
     wrong = isinstance(value, bool) or hasattr(value, "__len__")
     if wrong or not hasattr(value, "__index__"):
         raise TypeError(f"{name} must be an integer, not {value!r:.60}")
@@ -13,6 +15,8 @@ def integer(value, name):
 
 def number(value, name):
     """Convert a parameter to a number; raise TypeError for a bool or a tensor."""
+    if type(value) is float:
+        return value
     if type(value) is not int:
         wrong = isinstance(value, bool) or hasattr(value, "__len__")
         if wrong or not hasattr(value, "__float__"):
