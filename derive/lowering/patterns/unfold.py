@@ -146,7 +146,10 @@ def sliding(
     if any(_may_be_zero(bounds, c) for c in (step, dilation)):
         return None
     reach = dilation * (bounds.size(k.extent) - _ONE)
-    after = _room(bounds, i.extent, step) + reach + _ONE - bounds.size(extent) + start
+    # A remainder is behind the last window; if windows count from the end, the start leaves it out.
+    places = step * (bounds.size(i.extent) - _ONE)
+    room = places if i in turned else _room(bounds, i.extent, step)
+    after = room + reach + _ONE - bounds.size(extent) + start
     made = Sliding(
         *(extent, i, k, step, dilation, -start, after, tuple(turned)),
         counted=_follows(bounds, i.extent, extent) == 2,

@@ -138,6 +138,20 @@ def test_a_maximum_over_windows_reads_a_view():
     assert_right(text)
 
 
+@each_row(
+    "text",
+    [
+        "op f(x[n,u]; size(m)=2) -> y\ny[n,k,m] = x[n,size(u)-1-(k*2+m)]",
+        "op f(x[n,u], w[m]) -> y\ny[n,k] = sum[m](w[m]*x[n,size(u)-1-(k*4+m)])",
+        "op f(x[c,u], w[c,m]) -> y\ny[k] = sum[c,m](w[c,m]*x[c,size(u)-1-(k*4+m)])",
+        "op f(x[c,u], w[c,m]) -> y\ny[k] = sum[c,m](w[c,m]*x[c,size(u)-1-k*4-2*m])",
+    ],
+)
+def test_windows_from_the_end_leave_out_the_start(text):
+    """The axis has 9 positions, a remainder of 1 or 2."""
+    assert_right(text)
+
+
 MIXED = (
     "op f(x[n,a]; size(u)=3) -> y\nm[n,i] = mean[u](x[n,i+u])\n"
     "y[n,i] = mean[u](x[n,i+u]**2) - m[n,i]**2",
