@@ -237,19 +237,20 @@ def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
     return None if None in found else tuple(found)
 
 
-def _argument_key(x: Any) -> Hashable | None:
+def _argument_key(x: Any, inside: bool = False) -> Hashable | None:
+    """Return the key of an argument, or of an element of one: there, a number is no parameter."""
     import torch
 
     kind = type(x)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return x.dtype, x.shape
-    if kind is float:
+    if kind is float and not inside:
         return float
-    if x is None or kind in (int, bool, str):
+    if x is None or kind in (int, bool, str, float):
         return kind, x
     if kind in (list, tuple):
-        inside = tuple(map(_argument_key, x))
-        return None if None in inside else (kind, inside)
+        parts = tuple(_argument_key(part, True) for part in x)
+        return None if None in parts else (kind, parts)
     return None
 
 

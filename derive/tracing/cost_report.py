@@ -44,6 +44,8 @@ class CallCost:
     seconds: float
     largest: int
     saved: int
+    dtypes: tuple[Any, ...] = ()
+    """Dtypes of the outputs; None for what is no tensor."""
 
 
 def cost_of(
@@ -86,7 +88,8 @@ def cost_of(
         + counted.scattered / _SCATTERED
         + counted.calls * (_DERIVED_CALL if derived else _PLAIN_CALL)
     )
-    return CallCost(seconds, counted.largest, sum(kept.values()))
+    dtypes = tuple(t.dtype if isinstance(t, torch.Tensor) else None for t in tree_leaves(made))
+    return CallCost(seconds, counted.largest, sum(kept.values()), dtypes)
 
 
 _CURVES = frozenset(

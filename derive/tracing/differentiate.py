@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,6 +52,8 @@ class LoadedFunction:
     """Numbers whose role is unclear, with their values in this reading."""
     outputs: tuple[bool, ...]
     structure: Any
+    casts: Sequence[Any] = ()
+    """Dtypes of outputs that the function casts, as x.to(dtype), each None if it is right."""
     prepared: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     """What is done to an input before the call: ``detach`` if no equation reads it, so that its
     gradient is None, not zeros; ``long`` if it has integers of another dtype."""
@@ -66,7 +68,10 @@ class LoadedFunction:
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
         left = iter(results)
-        every = [next(left) if has else None for has in self.outputs]
+        every: list[Any] = [next(left) if has else None for has in self.outputs]
+        if any(self.casts):
+            pairs = zip(every, self.casts, strict=True)
+            every = [x if dtype is None else x.to(dtype) for x, dtype in pairs]
         return tree_unflatten(every, self.structure)
 
 
@@ -147,7 +152,16 @@ class KnownReadings:
         import torch
 
         key, numbers = (_mode(function), _reading_key(bound)), numbers_of(bound)
-        found, count = self.made.get(key, []), _tensor_elements(bound)
+        try:
+            found, count = self.made.get(key, []), _tensor_elements(bound)
+        except TypeError as error:
+            # An argument that cannot be compared, as a configuration, may differ in each call.
+            fact = Fact(f"an argument is no tensor, number or flag, and has an {error}")
+            if warn and ((), 0) not in self.facts:
+                message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
+                warnings.warn(message, DeriveWarning, stacklevel=4)
+            self.facts[(), 0] = fact
+            return None
         if found is None or count < self.cheaper.get(key, 0):
             return None
         for made in found:
@@ -190,10 +204,15 @@ def _mode(function: Any) -> tuple[Any, ...]:
 
 def _reading_key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
     """Return what a reading depends on: ranks, sizes of 0 and 1, dtypes, flags and integers."""
-    return tuple((name, _argument_kind(x)) for name, x in bound.arguments.items())
+    named = bound.arguments.items()
+    return tuple((name, float if type(x) is float else _argument_kind(x)) for name, x in named)
 
 
 def _argument_kind(x: Any) -> Any:
+    """Return what a reading depends on, of an argument that is no number.
+
+    A number inside of it is no parameter, so the reading depends on its value.
+    """
     import torch
 
     if isinstance(x, torch.Tensor):
@@ -203,7 +222,7 @@ def _argument_kind(x: Any) -> Any:
         return tuple(map(_argument_kind, x))
     if isinstance(x, dict):
         return tuple((k, _argument_kind(v)) for k, v in x.items())
-    return float if type(x) is float else x
+    return type(x), x
 
 
 def _tensor_elements(bound: inspect.BoundArguments) -> int:
@@ -267,6 +286,9 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     plain = cost_of(found.function, found.tensors)
     counted = dataclasses.replace(made, function=_as_of_tensors(found.operation))
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
+    if plain is not None and ours is not None:
+        pairs = zip(plain.dtypes, ours.dtypes, strict=True)
+        made = dataclasses.replace(made, casts=[a if a is not b else None for a, b in pairs])
     return made, Fact("", plain, ours)
 
 
@@ -437,6 +459,14 @@ def _prebound_call(
     module: Any = None,
 ) -> BoundCall | None:
     """Return the call without argument binding; None if a tensor is a default."""
+    from torch.utils._pytree import tree_leaves
+
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    for name, given in bound.arguments.items():
+        if bound.signature.parameters[name].kind in several:
+            if any(type(x) is float for x in tree_leaves(given)):
+                # The key of the call has these numbers' types alone.
+                return None
     tensors, paths = collected(bound)
     positional = [*bound.arguments]
     sources = {

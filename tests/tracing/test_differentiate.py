@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -37,6 +38,50 @@ def test_values_and_gradients_are_those_of_the_function_for_every_number():
     f(leaf(3, 5), w)
     assert len(f.known.made) == 2
     assert torch.autograd.gradgradcheck(f, (x, w))
+
+
+def test_numbers_inside_of_an_argument_are_those_of_the_call():
+    def weighted(x, widths, *powers, **more):
+        total = sum(torch.exp(-x * x / w) for w in widths["all"])
+        return total + sum(x**p for p in powers) + more["offset"]
+
+    f, x = derive.differentiate(weighted), leaf(3)
+    for widths, powers, offset in (
+        ((0.5, 2.0), (2.0, 3.0), 1.0),
+        ((0.5, 3.0), (2.0, 3.0), 1.0),
+        ((0.5, 3.0), (2.0, 4.0), 1.0),
+        ((0.5, 3.0), (2.0, 4.0), 2.0),
+    ):
+        given = (x, {"all": widths}, *powers)
+        for _ in range(2):
+            y = f(*given, offset=offset)
+            assert type(y.grad_fn).__name__ == "_WeightedBackward"
+            torch.testing.assert_close(y, weighted(*given, offset=offset))
+
+
+def test_an_argument_that_cannot_be_compared_is_left_to_the_function():
+    f, x, how = derive.differentiate(lambda x, how: x * how.scale), leaf(3), SimpleNamespace()
+    how.scale = 2.0
+    with pytest.warns(derive.DeriveWarning, match="unhashable type: 'types.SimpleNamespace'"):
+        torch.testing.assert_close(f(x, how), x * 2)
+    how.scale = 3.0
+    torch.testing.assert_close(f(x, how), x * 3)
+
+
+def test_outputs_have_the_dtypes_of_the_function():
+    def normed(x, w):
+        return F.layer_norm(x.float(), x.shape[-1:], w).to(x.dtype), (x > 0).float().mean()
+
+    f = derive.differentiate(normed)
+    x, w = torch.randn(3, 4).bfloat16().requires_grad_(), torch.randn(4)
+    for _ in range(2):
+        (y, share), (want, other) = f(x, w), normed(x, w)
+        assert (y.dtype, share.dtype) == (want.dtype, other.dtype)
+        torch.testing.assert_close(y, want)
+        torch.testing.assert_close(share, other)
+        G = torch.randn_like(y)
+        ours, theirs = (torch.autograd.grad(z, x, G)[0] for z in (y, want))
+        torch.testing.assert_close(ours, theirs, rtol=0.05, atol=0.05)
 
 
 def test_integers_of_other_dtypes():
