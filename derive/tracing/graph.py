@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def trace_graph(
     """Return the graph of function(**tensors)."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.utils._pytree import tree_leaves
 
     mode, fakes, shapes = without_data(tensors)
     outputs: list[Any] = []
@@ -69,8 +70,16 @@ def trace_graph(
             raise DeriveError(
                 "the function returns a generator, not a tensor; return a list", kind="torch-result"
             )
+        leaves = tree_leaves(made)
+        for x in leaves:
+            if is_dataclass(x):
+                raise DeriveError(
+                    f"the function returns {type(x).__name__}, not a tensor; return a tuple, a "
+                    "NamedTuple or a dict",
+                    kind="torch-result",
+                )
         outputs.append(made)
-        return made
+        return leaves
 
     answers = validations(function, tensors)
     own = getattr(function, "__wrapped__", function)

@@ -48,7 +48,8 @@ def value_key(value: tv.TracedValue) -> tuple[Any, ...]:
             case tv.Position(atom):
                 return "at", number(atom)
             case tv.TracedReduce(kind, atoms):
-                return kind, tuple(map(number, atoms)), *map(said, node.parts())
+                own_axes = tuple((number(a), a.size) for a in atoms)
+                return kind, own_axes, *map(said, node.parts())
         own = [v for v in vars(node).values() if not isinstance(v, tuple)]
         return type(node).__name__, *map(str, own), *map(said, node.parts())
 

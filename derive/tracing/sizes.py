@@ -153,10 +153,22 @@ class SymbolicSizes:
 
     def takes(self, way: Mapping[Any, int]) -> bool:
         """True if these sizes satisfy the assumed divisors and bounds."""
+        return self.divides(way) is True and self._is_bounded(way)
+
+    def leaves_rest(self, way: Mapping[Any, int]) -> bool:
+        """True if these sizes satisfy the bounds, and not the assumed divisors."""
+        return self.divides(way) is False and self._is_bounded(way)
+
+    def divides(self, way: Mapping[Any, int]) -> bool | None:
+        """True if every assumed divisor divides its size; None if a size is undefined."""
         try:
             pairs = [(self.value(a, way), self.value(b, way)) for a, b in self.divided]
-            if any(int(b) == 0 or int(a) % int(b) for a, b in pairs):
-                return False
+            return not any(int(a) % int(b) for a, b in pairs)
+        except (ValueError, TypeError, ZeroDivisionError):
+            return None
+
+    def _is_bounded(self, way: Mapping[Any, int]) -> bool:
+        try:
             least = [sympy.sympify(self.value(e, way)) for e in self.least]
         except (ValueError, ZeroDivisionError):
             return False

@@ -111,6 +111,7 @@ def _held(
         if differs:
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
         held += 1
+    _undivided_held(op, f, function, samples, silent or (), dtype)
     if held < _ENOUGH and large:
         raise DeriveError(
             f"derived code needs more than {_ROOM >> 30} GiB for one tensor at such sizes; read "
@@ -123,6 +124,32 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _undivided_held(
+    op: Operation,
+    f: Callable[..., Any],
+    function: Callable[..., Any],
+    samples: Samples,
+    silent: Sequence[str],
+    dtype: Any,
+) -> None:
+    """Raise if ``op`` differs at sizes that are no multiples; it may reject them."""
+    for drawn in samples.undivided():
+        given, want = _defined(function, partial(_detached, drawn, silent), 0, dtype)
+        read = {t.name: _whole(given[t.name], t.kind) for t in op.inputs}
+        if want is None or _is_too_large(f, read):
+            continue
+        try:
+            differs = _differs(want, _values_and_gradients(f(*read.values()), given), given)
+        except ValueError:
+            continue
+        except Exception as error:
+            differs = f"{error}"
+        if differs:
+            raise SizesUnread(
+                f"the spec differs where a size is no multiple of a part: {differs}\n{op}"
+            )
 
 
 def _whole(x: Any, kind: str) -> Any:
@@ -202,6 +229,19 @@ class Samples:
             yield partial(self._draw, way, 100 * seed), asked, spare
         if sizes.takes(hints):
             yield partial(self._example, hints), "", False
+
+    def undivided(self) -> Iterator[Callable[[int], dict[str, Any]]]:
+        """Yield draws at sizes that are no multiples of what they are assumed to be.
+
+        The operation must reject these sizes, or agree with a function that takes them.
+        """
+        symbols = sorted(
+            {s for v in self.inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
+        )
+        hints = {s: self.sizes.hint(s) for s in symbols}
+        ways = [{s: h + n for s, h in hints.items()} for n in (1, 3)]
+        for seed, way in enumerate(filter(self.sizes.leaves_rest, ways)):
+            yield partial(self._draw, way, 5000 + 100 * seed)
 
     def _draw(self, way: Mapping[Any, int], seed: int, attempt: int) -> dict[str, Any]:
         """Draw inputs of these sizes, different at each attempt."""

@@ -1,6 +1,7 @@
 """Functions as they are written today: rotary parts of heads, losses of pairs, steps of a state."""
 
 import math
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -256,6 +257,24 @@ def of_the_last_tag(emissions, tags, mask):
     return score.gather(1, tags.gather(1, last.unsqueeze(1)))
 
 
+def every_second_from_the_end(x):
+    return x.flip(-1)[..., ::2].prod(-1)
+
+
+def of_several_widths(x, y, head):
+    """Losses of the first 2 and the first 4 features."""
+    return sum(F.cross_entropy(x[:, :d] @ head[:d], y) for d in (2, 4))
+
+
+class Both(NamedTuple):
+    scaled: torch.Tensor
+    total: torch.Tensor
+
+
+def named(x):
+    return Both(total=x.sum(), scaled=2 * x)
+
+
 HEADS = [(2, 6, 5, 4), (2, 3, 7, 4), (2, 3, 7, 4)]
 STATE = (2, 3, 4)
 READ = {
@@ -269,6 +288,8 @@ READ = {
     turned_in_halves: [(2, 5, 8), (3, 4)],
     short_convolution: [(2, 6, 4), (4, 3)],
     spectrum: [(2, 12), (4,)],
+    of_several_widths: [(4, 6), torch.tensor([0, 2, 1, 0]), (6, 3)],
+    named: [(3, 4)],
     splines: [(3, 4), torch.linspace(-3.0, 3.0, 8)],
     with_a_sink: [(2, 3, 4), (2, 3, 4), (2, 3, 5), (1,)],
     of_the_last_tag: [(2, 4, 5), torch.tensor([[0, 3, 1, 4], [2, 1, 0, 2]]), torch.ones(2, 4)],
@@ -315,6 +336,18 @@ OTHERS = {
 @pytest.mark.parametrize("function", OTHERS, ids=lambda f: f.__name__)
 def test_other_sizes_are_those_of_the_function(function):
     assert_read(function, READ[function], OTHERS[function])
+
+
+def test_parts_of_an_axis_are_all_of_it():
+    """The derived code of an even size is none for an odd one."""
+    op = assert_read(every_second_from_the_end, [(3, 6)], [(5, 6)])
+    with pytest.raises(ValueError, match="must have size 6"):
+        derive.load(op)(torch.randn(3, 7))
+
+
+def test_the_result_keeps_its_type():
+    made = derive.differentiate(named)(torch.ones(2))
+    assert isinstance(made, Both) and made.total == 2
 
 
 def test_the_last_axes_keep_their_sizes_if_their_parts_have_no_reading():
