@@ -67,7 +67,10 @@ def with_argument_value(
 def as_function(
     function: Any, bound: inspect.BoundArguments
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples."""
+    """Return (a function of named tensors, the tensors); the rest is fixed as in the examples.
+
+    ``changed`` of the function has the buffers of a module that its calls assign to.
+    """
     import torch
 
     module = function if isinstance(function, torch.nn.Module) else None
@@ -82,10 +85,15 @@ def as_function(
             made = _with_value_at(made, path, given[name])
         if module is not None:
             held = {name: given[label] for label, (name, _) in own.items()}
-            return torch.func.functional_call(module, held, tuple(made[0]), made[1])
+            result = torch.func.functional_call(module, held, tuple(made[0]), made[1])
+            # An assignment to a buffer is in the dict.
+            changed.update(n for label, (n, _) in own.items() if held[n] is not given[label])
+            return result
         return function(*made[0], **made[1])
 
+    changed: set[str] = set()
     call.__wrapped__ = function  # type: ignore[attr-defined]
+    call.changed = changed  # type: ignore[attr-defined]
     return call, {k: t.detach() for k, t in tensors.items()}
 
 

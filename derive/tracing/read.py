@@ -165,7 +165,8 @@ def reading_of(
                 f"{type(error).__name__}: {error}",
                 kind="internal-error",
             ) from error
-    return replace(made, changed=tuple(changed()))
+    assigned = sorted(getattr(made.function, "changed", ()))
+    return replace(made, changed=(*changed(), *assigned))
 
 
 _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")

@@ -314,6 +314,27 @@ def test_a_number_of_the_dtype_is_read_anew_for_another_dtype():
         torch.testing.assert_close(module(ones), Shares().to(dtype)(ones))
 
 
+class Running(nn.Module):
+    """A state that is assigned, and none that is changed in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([2.0, 3.0]))
+        self.register_buffer("state", torch.zeros(2))
+
+    def forward(self, x):
+        self.state = torch.tanh(self.state + x.mean(0)).detach()
+        return x * self.w + self.state
+
+
+def test_a_module_that_assigns_to_a_buffer_runs_unchanged():
+    x, plain, derived = torch.randn(3, 2), Running(), derive.replace(Running())
+    for _ in range(2):
+        assert torch.equal(derived(x), plain(x)) and torch.equal(derived.state, plain.state)
+    (row,) = derive.report(derived).rows
+    assert "sets state on itself" in row.reason
+
+
 class Alike(nn.Module):
     """Parameters a_b and a.b, and an argument a_b, all of one name in an operation."""
 
