@@ -1260,19 +1260,8 @@ def _signature_tensors(text, tensors):
 def _signature_clauses(texts):
     """(left side, sign, right side) of each clause of a signature."""
     found = []
-    signs = (
-        "=axis(",
-        "=size(",
-        "=keep(",
-        " in ",
-        " is ",
-        ">=",
-        "<=",
-        "!=",
-        ">",
-        "<",
-        "=",
-    )
+    words = "=axis(", "=size(", "=keep(", " in ", " is "
+    signs = (*words, ">=", "<=", "!=", ">", "<", "=")
     for text in texts:
         sign, *_ = [s for s in signs if s in text]
         left, _, right = text.partition(sign)

@@ -78,23 +78,20 @@ class _BatchNormInference(Function):
             )
             grad_weight = reuse.mul(xhat, G).sum((0, *q_axes))
         if needs[0]:
-            grad_input = (
-                rt.unsqueeze(rsqrt_sum, q_axes) * G
-                if weight is None
-                else rt.unsqueeze(weight * rsqrt_sum, q_axes) * G
-            )
+            if weight is None:
+                grad_input = rt.unsqueeze(rsqrt_sum, q_axes) * G
+            else:
+                grad_input = rt.unsqueeze(weight * rsqrt_sum, q_axes) * G
         if needs[1]:
-            grad_running_mean = (
-                -grad_bias * rsqrt_sum
-                if weight is None
-                else -weight * grad_bias * rsqrt_sum
-            )
+            if weight is None:
+                grad_running_mean = -grad_bias * rsqrt_sum
+            else:
+                grad_running_mean = -weight * grad_bias * rsqrt_sum
         if needs[2]:
-            grad_running_var = (
-                -0.5 * grad_weight / running_var_plus_eps
-                if weight is None
-                else -0.5 * weight * grad_weight / running_var_plus_eps
-            )
+            if weight is None:
+                grad_running_var = -0.5 * grad_weight / running_var_plus_eps
+            else:
+                grad_running_var = -0.5 * weight * grad_weight / running_var_plus_eps
         if needs_grad_weight:
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:

@@ -37,11 +37,10 @@ class _BinaryCrossEntropy(Function):
             1 - target,
             reuse.clamp(reuse.log(1 - input), min=-100),
         )
-        loss = (
-            reuse.neg(input_target_sum)
-            if weight is None
-            else reuse.neg(reuse.mul(input_target_sum, weight))
-        )
+        if weight is None:
+            loss = reuse.neg(input_target_sum)
+        else:
+            loss = reuse.neg(reuse.mul(input_target_sum, weight))
         return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
@@ -72,13 +71,12 @@ class _BinaryCrossEntropy(Function):
         if ctx.needs_input_grad[0]:
             input_above = one_minus_input >= math.exp(-100)
             input_above2 = input >= math.exp(-100)
-            G_over_input = (
-                reuse.div(G * target, rt.guarded(input, input_above2, 1))
-                if weight is None
-                else reuse.div(
+            if weight is None:
+                G_over_input = reuse.div(G * target, rt.guarded(input, input_above2, 1))
+            else:
+                G_over_input = reuse.div(
                     reuse.mul(G * target, weight), rt.guarded(input, input_above2, 1)
                 )
-            )
             guarded_difference = rt.guarded(one_minus_input, input_above, 1)
             G_weight_target_quotient = reuse.div(
                 G_weight * one_minus_target, guarded_difference

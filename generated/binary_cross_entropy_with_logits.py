@@ -44,11 +44,10 @@ class _BinaryCrossEntropyWithLogits(Function):
             1 - target,
             torch.nn.functional.logsigmoid(-input),
         )
-        loss = (
-            reuse.neg(input_sum)
-            if weight is None
-            else reuse.neg(reuse.mul(input_sum, weight))
-        )
+        if weight is None:
+            loss = reuse.neg(input_sum)
+        else:
+            loss = reuse.neg(reuse.mul(input_sum, weight))
         return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
@@ -86,11 +85,10 @@ class _BinaryCrossEntropyWithLogits(Function):
             )
             grad_input = reuse.mul(input_difference, G_weight)
         if needs[1]:
-            pos_weight_input = (
-                logsigmoid_input
-                if pos_weight is None
-                else pos_weight * logsigmoid_input
-            )
+            if pos_weight is None:
+                pos_weight_input = logsigmoid_input
+            else:
+                pos_weight_input = pos_weight * logsigmoid_input
             grad_target = reuse.mul(logsigmoid_minus_input - pos_weight_input, G_weight)
         if needs[2]:
             pos_weight_sum = reuse.addcmul(

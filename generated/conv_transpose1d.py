@@ -32,11 +32,10 @@ class _ConvTranspose1d(Function):
         padded_conv_of_input = torch.nn.functional.pad(
             conv_of_input.to(wide), (-padding, output_padding - padding)
         )
-        output = (
-            padded_conv_of_input
-            if bias is None
-            else bias.unsqueeze(1) + padded_conv_of_input
-        )
+        if bias is None:
+            output = padded_conv_of_input
+        else:
+            output = bias.unsqueeze(1) + padded_conv_of_input
         return output.to(dtype)
 
     @staticmethod

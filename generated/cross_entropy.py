@@ -36,30 +36,26 @@ class _CrossEntropy(Function):
             F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
             target_differs = target != ignore_index
             masked_target = torch.where(target_differs, target, 0)
-            F_weight = (
-                (
-                    F.sum(1)
-                    if weight is None
-                    else torch.tensordot(F, weight, ((1,), (0,)))
-                )
-                if label_smoothing != 0
-                else None
-            )
-            weight_at_masked_target = (
-                None
-                if weight is None
-                else weight.index_select(0, masked_target.flatten()).reshape(
-                    target.shape
-                )
-            )
+            if label_smoothing != 0:
+                if weight is None:
+                    F_weight = F.sum(1)
+                else:
+                    F_weight = torch.tensordot(F, weight, ((1,), (0,)))
+            else:
+                F_weight = None
+            if weight is None:
+                weight_at_masked_target = None
+            else:
+                weight_at_masked_target = weight.index_select(
+                    0, masked_target.flatten()
+                ).reshape(target.shape)
             F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            weight_F = (
-                (1 - label_smoothing) * F_at_masked_target
-                if weight is None
-                else (1 - label_smoothing)
-                * weight_at_masked_target
-                * F_at_masked_target
-            )
+            if weight is None:
+                weight_F = (1 - label_smoothing) * F_at_masked_target
+            else:
+                weight_F = (
+                    (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
+                )
             label_smoothing_F_weight = (
                 label_smoothing / (input.shape[1] or math.nan) * F_weight
                 if label_smoothing != 0

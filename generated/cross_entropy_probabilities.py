@@ -42,11 +42,10 @@ class _CrossEntropyProbabilities(Function):
             (1 - label_smoothing) * target,
             label_smoothing / (input.shape[1] or math.nan),
         )
-        loss = (
-            -reuse.mul(target_sum, F).sum(1)
-            if weight is None
-            else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
-        )
+        if weight is None:
+            loss = -reuse.mul(target_sum, F).sum(1)
+        else:
+            loss = -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
         loss = rt.reduced(loss, reduction).to(dtype)
         return loss, F
 
@@ -92,13 +91,12 @@ class _CrossEntropyProbabilities(Function):
             )
         if ctx.needs_input_grad[0]:
             if first_order:
-                grad_F = (  # grad_F[n,c,*q]
-                    -G.unsqueeze(1) * label_smoothing_sum
-                    if weight is None
-                    else (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
+                if weight is None:
+                    grad_F = -G.unsqueeze(1) * label_smoothing_sum  # grad_F[n,c,*q]
+                else:
+                    grad_F = (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
                         label_smoothing_sum
                     )
-                )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
                 minus_weight_G = (
@@ -111,15 +109,14 @@ class _CrossEntropyProbabilities(Function):
                 grad_F = rt.add_cotangent(minus_weight_G, G_F)  # grad_F[n,c,*q]
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                -one_minus_label_smoothing * G.unsqueeze(1) * F
-                if weight is None
-                else reuse.mul(
+            if weight is None:
+                grad_target = -one_minus_label_smoothing * G.unsqueeze(1) * F
+            else:
+                grad_target = reuse.mul(
                     rt.unsqueeze(-one_minus_label_smoothing * weight, q_axes)
                     * G.unsqueeze(1),
                     F,
                 )
-            )
         if ctx.needs_input_grad[2]:
             grad_weight = -reuse.mul(G.unsqueeze(1) * F, label_smoothing_sum).sum(
                 (0, *q_axes)

@@ -98,11 +98,10 @@ class _DifferentialAttention(Function):
                 grad_S1 = torch._softmax_backward_data(wide_grad_P1, P1, -1, P1.dtype)
             if needs_grad_S2:
                 minus_weight = -weight
-                grad_P2 = (  # grad_P2[*b,i,j]
-                    minus_weight * wide_grad_P1
-                    if ctx.needs_input_grad[5]
-                    else wide_grad_P1.mul_(minus_weight)
-                )
+                if ctx.needs_input_grad[5]:
+                    grad_P2 = minus_weight * wide_grad_P1  # grad_P2[*b,i,j]
+                else:
+                    grad_P2 = wide_grad_P1.mul_(minus_weight)  # grad_P2[*b,i,j]
                 grad_S2 = torch._softmax_backward_data(grad_P2, P2, -1, P2.dtype)
         else:
             if needs_P2:

@@ -101,11 +101,10 @@ class _DoraLinear(Function):
         if needs_grad_V:
             if first_order:
                 magnitude_over_length = magnitude.unsqueeze(1) / length.unsqueeze(1)
-                grad_V = (  # grad_V[j,k]
-                    magnitude_over_length * G_input
-                    if ctx.needs_input_grad[4]
-                    else G_input.mul_(magnitude_over_length)
-                )
+                if ctx.needs_input_grad[4]:
+                    grad_V = magnitude_over_length * G_input  # grad_V[j,k]
+                else:
+                    grad_V = G_input.mul_(magnitude_over_length)  # grad_V[j,k]
             else:
                 grad_V = rt.add_cotangent(  # grad_V[j,k]
                     magnitude.unsqueeze(1) / length.unsqueeze(1) * G_input, G_V

@@ -93,11 +93,10 @@ class _DpoLoss(Function):
             reuse.add(margin_label_smoothing, margin_label_smoothing2), G
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
-            grad_chosen = (
-                beta * grad_margin
-                if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]
-                else reuse.mul(grad_margin, beta)
-            )
+            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+                grad_chosen = beta * grad_margin
+            else:
+                grad_chosen = reuse.mul(grad_margin, beta)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             grad_rejected = reuse.mul(grad_margin, -beta)
         if ctx.needs_input_grad[2]:

@@ -86,11 +86,10 @@ class _FocalLoss(Function):
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            G_weight = (
-                G
-                if weight is None
-                else G * weight.index_select(0, flat_target).reshape(target.shape)
-            )
+            if weight is None:
+                G_weight = G
+            else:
+                G_weight = G * weight.index_select(0, flat_target).reshape(target.shape)
             grad_right = G_weight * (right_exp_right - right_to_gamma)
             if first_order:
                 scatter_add = rt.scatter_add_(

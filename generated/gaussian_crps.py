@@ -61,11 +61,10 @@ class _GaussianCrps(Function):
             erf_scaled_z = reuse.erf(z / math.sqrt(2))
         if ctx.needs_input_grad[0]:
             minus_G = -G
-            grad_loc = (
-                minus_G * erf_scaled_z
-                if ctx.needs_input_grad[2]
-                else reuse.mul(erf_scaled_z, minus_G)
-            )
+            if ctx.needs_input_grad[2]:
+                grad_loc = minus_G * erf_scaled_z
+            else:
+                grad_loc = reuse.mul(erf_scaled_z, minus_G)
         if ctx.needs_input_grad[1]:
             exp_z_sqrt_two = reuse.mul(
                 reuse.exp(reuse.mul(reuse.square(z), -0.5)), math.sqrt(2)

@@ -56,11 +56,10 @@ class _GroupNorm(Function):
         dtype = rt.autocast_float32(input, weight, bias)
         input, weight, bias = rt.widened(input, weight, bias)
         size_per_group = input.shape[1] // num_groups
-        split_weight = (
-            None
-            if weight is None
-            else weight.unflatten(0, (num_groups, size_per_group))
-        )
+        if weight is None:
+            split_weight = None
+        else:
+            split_weight = weight.unflatten(0, (num_groups, size_per_group))
         split_input = input.unflatten(1, (num_groups, size_per_group))
         split_bias = (
             None if bias is None else bias.unflatten(0, (num_groups, size_per_group))
@@ -89,11 +88,10 @@ class _GroupNorm(Function):
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             size_per_group = input.shape[1] // num_groups
-            split_weight = (
-                None
-                if weight is None
-                else rt.unflatten(weight, 0, (num_groups, size_per_group))
-            )
+            if weight is None:
+                split_weight = None
+            else:
+                split_weight = rt.unflatten(weight, 0, (num_groups, size_per_group))
             split_input = rt.unflatten(input, 1, (num_groups, size_per_group))
             split_G = rt.unflatten(G, 1, (num_groups, size_per_group))
             grads = rt.native_group_norm_backward(

@@ -43,17 +43,15 @@ class _GruCell(Function):
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx = rt.cast(wide, hx)[0]
         input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
-        a = (  # a[n,g,j]
-            input_w_ih
-            if b_ih is None
-            else reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))
-        )
+        if b_ih is None:
+            a = input_w_ih  # a[n,g,j]
+        else:
+            a = reuse.add(input_w_ih, b_ih.unflatten(0, (3, hx.shape[1])))  # a[n,g,j]
         hx_w_hh = (hx.to(low) @ w_hh.mT).unflatten(1, (3, hx.shape[1]))
-        s = (  # s[n,g,j]
-            hx_w_hh
-            if b_hh is None
-            else reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))
-        )
+        if b_hh is None:
+            s = hx_w_hh  # s[n,g,j]
+        else:
+            s = reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))  # s[n,g,j]
         update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
         reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
         new = reuse.tanh(  # new[n,j]
@@ -125,18 +123,16 @@ class _GruCell(Function):
             input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
             hx, G = rt.cast(wide, hx, G)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-            a = (  # a[n,g,j]
-                input_w_ih
-                if b_ih is None
-                else rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih
-            )
+            if b_ih is None:
+                a = input_w_ih  # a[n,g,j]
+            else:
+                a = rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih  # a[n,g,j]
             low_hx = hx.to(low)
             low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-            s = (  # s[n,g,j]
-                low_hx_w_hh
-                if b_hh is None
-                else rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh
-            )
+            if b_hh is None:
+                s = low_hx_w_hh  # s[n,g,j]
+            else:
+                s = rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh  # s[n,g,j]
             update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
             one_minus_update = 1 - update
             grad_new = G * one_minus_update  # grad_new[n,j]

@@ -25,11 +25,10 @@ class _Hardtanh(Function):
         input = rt.widened(input)[0]
         min_val_below = min_val <= max_val
         minus_max_val = -max_val if not min_val_below else None
-        minus_input = (
-            -torch.threshold(-input, minus_max_val, minus_max_val)
-            if not min_val_below
-            else None
-        )
+        if not min_val_below:
+            minus_input = -torch.threshold(-input, minus_max_val, minus_max_val)
+        else:
+            minus_input = None
         return (
             torch.ops.aten.hardtanh(input, min_val, max_val)
             if min_val_below

@@ -75,11 +75,10 @@ class _InstanceNorm(Function):
             G_xhat = G * xhat
         if ctx.needs_input_grad[0]:
             mean_of_G_xhat_xhat = rt.mean_over(G_xhat, q_axes, keepdim=True) * xhat
-            weight_rsqrt_var = (
-                rsqrt_var
-                if weight is None
-                else rt.unsqueeze(weight, q_axes) * rsqrt_var
-            )
+            if weight is None:
+                weight_rsqrt_var = rsqrt_var
+            else:
+                weight_rsqrt_var = rt.unsqueeze(weight, q_axes) * rsqrt_var
             grad_input = weight_rsqrt_var * (
                 G - mean_of_G_xhat_xhat - rt.mean_over(G, q_axes, keepdim=True)
             )

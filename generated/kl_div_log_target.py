@@ -65,11 +65,10 @@ class _KlDivLogTarget(Function):
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
             minus_G = -G
-            grad_input = (
-                minus_G * exp_target
-                if ctx.needs_input_grad[1]
-                else reuse.mul(exp_target, minus_G)
-            )
+            if ctx.needs_input_grad[1]:
+                grad_input = minus_G * exp_target
+            else:
+                grad_input = reuse.mul(exp_target, minus_G)
         if ctx.needs_input_grad[1]:
             loss = reuse.mul(target - input, exp_target)
             grad_target = reuse.mul(reuse.add(loss, exp_target), G)

@@ -128,11 +128,10 @@ class _KtoLoss(Function):
             grad_unrelated = G.new_zeros(ctx.unrelated_shape)
         if ctx.needs_input_grad[0]:
             if first_order:
-                grad_policy = (
-                    beta * grad_reward
-                    if ctx.needs_input_grad[1]
-                    else grad_reward.mul_(beta)
-                )
+                if ctx.needs_input_grad[1]:
+                    grad_policy = beta * grad_reward
+                else:
+                    grad_policy = grad_reward.mul_(beta)
             else:
                 grad_policy = beta * grad_reward
         if ctx.needs_input_grad[1]:

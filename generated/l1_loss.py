@@ -52,11 +52,10 @@ class _L1Loss(Function):
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         sign_difference = reuse.sign(input - target)
         if ctx.needs_input_grad[0]:
-            grad_input = (
-                G * sign_difference
-                if ctx.needs_input_grad[1]
-                else reuse.mul(sign_difference, G)
-            )
+            if ctx.needs_input_grad[1]:
+                grad_input = G * sign_difference
+            else:
+                grad_input = reuse.mul(sign_difference, G)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(sign_difference, -G)
         return grad_input, grad_target, None

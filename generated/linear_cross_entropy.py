@@ -44,11 +44,10 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight = rt.cast(wide, weight)[0]
-            X = (  # X[n,c]
-                input @ linear_weight.mT
-                if linear_bias is None
-                else torch.addmm(linear_bias, input, linear_weight.mT)
-            )
+            if linear_bias is None:
+                X = input @ linear_weight.mT  # X[n,c]
+            else:
+                X = torch.addmm(linear_bias, input, linear_weight.mT)  # X[n,c]
             wide_X = X.to(wide)
             F = reuse.log_softmax(wide_X, 1)  # F[n,c]
             target_differs = target != ignore_index
@@ -111,11 +110,10 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, G = rt.cast(wide, weight, G)
-            X = (  # X[n,c]
-                input @ linear_weight.mT
-                if linear_bias is None
-                else input @ linear_weight.mT + linear_bias
-            )
+            if linear_bias is None:
+                X = input @ linear_weight.mT  # X[n,c]
+            else:
+                X = input @ linear_weight.mT + linear_bias  # X[n,c]
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if not first_order:
@@ -127,28 +125,12 @@ class _LinearCrossEntropy(Function):
         if first_order:
             label_smoothing_G = (label_smoothing - 1) * G
             if needs[0] or needs[1] or needs[3]:
-                G_weight = (
-                    label_smoothing_G
-                    if weight is None
-                    else label_smoothing_G * weight.index_select(0, masked_target)
-                )
-        else:
-            label_smoothing_minus_one = label_smoothing - 1
-            label_smoothing_G = label_smoothing_minus_one * G
-            wide_X = X.to(wide)
-            if needs[4]:
-                F = torch.log_softmax(wide_X, 1)  # F[n,c]
-            if needs[0] or needs[1] or needs[3]:
-                weight_at_masked_target = (
-                    None if weight is None else weight.index_select(0, masked_target)
-                )
-        if needs[0] or needs[1] or needs[3]:
-            full_weight = (
-                G.new_full((), 1, dtype=wide).expand(weight_shape)
-                if weight is None
-                else weight
-            )
-            if first_order:
+                if weight is None:
+                    G_weight = label_smoothing_G
+                    full_weight = G.new_full((), 1, dtype=wide).expand(weight_shape)
+                else:
+                    G_weight = label_smoothing_G * weight.index_select(0, masked_target)
+                    full_weight = weight
                 G_weight_by_masked_target = (
                     (scaled_label_smoothing * G).unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_masked_target, G_weight.unsqueeze(1))
@@ -158,7 +140,19 @@ class _LinearCrossEntropy(Function):
                     ),
                     spread_target_differs,
                 )
-            else:
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            wide_X = X.to(wide)
+            if needs[4]:
+                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+            if needs[0] or needs[1] or needs[3]:
+                if weight is None:
+                    weight_at_masked_target = None
+                    full_weight = G.new_full((), 1, dtype=wide).expand(weight_shape)
+                else:
+                    weight_at_masked_target = weight.index_select(0, masked_target)
+                    full_weight = weight
                 label_smoothing_full_weight = label_smoothing * full_weight.mean()
                 full_weight_difference = (
                     label_smoothing_full_weight - label_smoothing_minus_one
@@ -201,11 +195,10 @@ class _LinearCrossEntropy(Function):
                 0,
             )
             masked_F = torch.where(spread_target_differs, F, 0).mT.to(low)
-            masked_F_masked_G = (
-                masked_F @ torch.where(target_differs, G, 0).to(low)
-                if label_smoothing != 0
-                else None
-            )
+            if label_smoothing != 0:
+                masked_F_masked_G = masked_F @ torch.where(target_differs, G, 0).to(low)
+            else:
+                masked_F_masked_G = None
             grad_weight = (
                 scaled_label_smoothing * masked_F_masked_G.to(wide)
                 if label_smoothing != 0

@@ -79,11 +79,10 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
             else None
         )
         sum_of_input = (windows_of_input**norm_type).sum(3) if norm_type != 0 else None
-        sum_of_input_to_scale = (
-            sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)
-            if norm_type != 0
-            else None
-        )
+        if norm_type != 0:
+            sum_of_input_to_scale = sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)
+        else:
+            sum_of_input_to_scale = None
         zeros = d_input.new_zeros(()).expand(
             (d_input.shape[0], d_input.shape[1], kernel_size_sum)
         )

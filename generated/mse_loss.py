@@ -53,11 +53,10 @@ class _MseLoss(Function):
         input_minus_target = input - target
         if ctx.needs_input_grad[0]:
             twice_G = 2 * G
-            grad_input = (
-                twice_G * input_minus_target
-                if ctx.needs_input_grad[1]
-                else reuse.mul(input_minus_target, twice_G)
-            )
+            if ctx.needs_input_grad[1]:
+                grad_input = twice_G * input_minus_target
+            else:
+                grad_input = reuse.mul(input_minus_target, twice_G)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(input_minus_target, -2 * G)
         return grad_input, grad_target, None

@@ -194,18 +194,16 @@ class _MultiHeadAttention(Function):
                 Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
             if needs_P:
                 Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
-                split_bq = (
-                    None
-                    if bq is None
-                    else rt.unflatten(bq, 0, (num_heads, size_per_head))
-                )
+                if bq is None:
+                    split_bq = None
+                else:
+                    split_bq = rt.unflatten(bq, 0, (num_heads, size_per_head))
                 query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
                 Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
-                split_bk = (
-                    None
-                    if bk is None
-                    else rt.unflatten(bk, 0, (num_heads, size_per_head))
-                )
+                if bk is None:
+                    split_bk = None
+                else:
+                    split_bk = rt.unflatten(bk, 0, (num_heads, size_per_head))
                 key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
                 K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
                 S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
@@ -218,11 +216,10 @@ class _MultiHeadAttention(Function):
             if needs_Wv:
                 Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
             if needs_V:
-                split_bv = (
-                    None
-                    if bv is None
-                    else rt.unflatten(bv, 0, (num_heads, size_per_head))
-                )
+                if bv is None:
+                    split_bv = None
+                else:
+                    split_bv = rt.unflatten(bv, 0, (num_heads, size_per_head))
                 value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
                 V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
             if needs_grad_S:

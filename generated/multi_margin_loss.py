@@ -45,11 +45,10 @@ class _MultiMarginLoss(Function):
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
         excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
         sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
-        weight_excess_to_p = (
-            sum_of_keep_where
-            if weight is None
-            else weight.index_select(0, target) * sum_of_keep_where
-        )
+        if weight is None:
+            weight_excess_to_p = sum_of_keep_where
+        else:
+            weight_excess_to_p = weight.index_select(0, target) * sum_of_keep_where
         loss = weight_excess_to_p / input.shape[1]
         return rt.reduced(loss, reduction).to(dtype)
 
@@ -74,14 +73,12 @@ class _MultiMarginLoss(Function):
         relu_excess = excess.relu()
         if ctx.needs_input_grad[0]:
             not_excess_and_p_nonzero = ~(excess <= 0) & (p != 0) & other_than_target
-            weight_at_target = (
-                None if weight is None else weight.index_select(0, target).unsqueeze(1)
-            )
-            p_G_weight = (
-                (p * G).unsqueeze(1)
-                if weight is None
-                else (p * G).unsqueeze(1) * weight_at_target
-            )
+            if weight is None:
+                weight_at_target = None
+                p_G_weight = (p * G).unsqueeze(1)
+            else:
+                weight_at_target = weight.index_select(0, target).unsqueeze(1)
+                p_G_weight = (p * G).unsqueeze(1) * weight_at_target
             p_minus_one = p - 1
             relu_excess_to_p_minus_one = (
                 rt.guarded(relu_excess, not_excess_and_p_nonzero, 1) ** p_minus_one
@@ -140,11 +137,10 @@ class _MultiMarginLossDual(rt.Dual, _MultiMarginLoss):
             else None
         )
         weight_at_target = weight.index_select(0, target) if p_nonzero else None
-        weight_d_excess = (
-            p * weight_at_target * sum_of_masked_d_excess
-            if p_nonzero
-            else d_input.new_zeros(()).expand(target.shape)
-        )
+        if p_nonzero:
+            weight_d_excess = p * weight_at_target * sum_of_masked_d_excess
+        else:
+            weight_d_excess = d_input.new_zeros(()).expand(target.shape)
         d_loss = (d_weight_relu_excess + weight_d_excess) / d_input.shape[1]
         return rt.reduced(d_loss, reduction)
 

@@ -40,11 +40,10 @@ def _nll_loss_mean_composed(input, target, weight, ignore_index):
         None if weight is None else weight.index_select(0, masked_target)
     )
     input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-    minus_input_weight = (
-        -input_at_masked_target
-        if weight is None
-        else -input_at_masked_target * weight_at_masked_target
-    )
+    if weight is None:
+        minus_input_weight = -input_at_masked_target
+    else:
+        minus_input_weight = -input_at_masked_target * weight_at_masked_target
     loss = torch.where(target_differs, minus_input_weight, 0)
     total = loss.sum()
     sum_of_masked_weight = (
@@ -98,13 +97,12 @@ class _NllLossMean(Function):
         target_differs = target != ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if first_order:
-            sum_of_masked_weight = (
-                target_differs.sum(dtype=G.dtype)
-                if weight is None
-                else torch.where(
+            if weight is None:
+                sum_of_masked_weight = target_differs.sum(dtype=G.dtype)
+            else:
+                sum_of_masked_weight = torch.where(
                     target_differs, weight.index_select(0, masked_target), 0
                 ).sum()
-            )
             if ctx.needs_input_grad[0]:
                 G_quotient = (G / sum_of_masked_weight).expand(target.shape)
                 grad_input = rt.nll_loss_backward(
@@ -227,11 +225,10 @@ class _NllLossSum(Function):
         spread_masked_target = masked_target.unsqueeze(1)
         minus_G = -G
         if ctx.needs_input_grad[0]:
-            minus_G_weight = (
-                minus_G
-                if weight is None
-                else minus_G * weight.index_select(0, masked_target)
-            )
+            if weight is None:
+                minus_G_weight = minus_G
+            else:
+                minus_G_weight = minus_G * weight.index_select(0, masked_target)
             grad_input = G.new_zeros(input_shape).scatter_add(
                 1,
                 spread_masked_target,

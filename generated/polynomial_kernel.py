@@ -67,11 +67,10 @@ class _PolynomialKernel(Function):
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            grad_u = (  # grad_u[*b,i,j]
-                (degree * G).mul_(u ** (degree - 1))
-                if degree != 0
-                else G.new_zeros(()).expand(G.shape)
-            )
+            if degree != 0:
+                grad_u = (degree * G).mul_(u ** (degree - 1))  # grad_u[*b,i,j]
+            else:
+                grad_u = G.new_zeros(()).expand(G.shape)  # grad_u[*b,i,j]
         else:
             grad_u = (  # grad_u[*b,i,j]
                 degree * G * (ctx.coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
@@ -93,14 +92,12 @@ class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
         low = rt.autocast_product(x1, x2)
         wide = torch.promote_types(low, torch.float32)
         x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
-        x1_to_degree = (
-            (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
-            if degree != 0
-            else None
-        )
-        d_x1_x2_plus_x1_d_x2 = (
-            (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide) if degree != 0 else None
-        )
+        if degree != 0:
+            x1_to_degree = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+            d_x1_x2_plus_x1_d_x2 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide)
+        else:
+            x1_to_degree = None
+            d_x1_x2_plus_x1_d_x2 = None
         zeros = d_x1.new_zeros((), dtype=wide).expand(
             (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
         )

@@ -71,58 +71,57 @@ class _RationalQuadraticKernel(Function):
         wide = torch.promote_types(low, torch.float32)
         x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
         grad_x1 = grad_x2 = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            detached_x2 = x2.detach()
-            mean_of_detached_x2 = detached_x2.mean(-2)
-            centre = torch.where(
-                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-                mean_of_detached_x2,
-                0,
-            )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        if first_order:
-            grad_D = (  # grad_D[*b,i,j]
-                (-gamma * G).mul_(
+        if rt.unrecorded(G):
+            x1_centred = x1 - centre.unsqueeze(-2)
+            if -alpha != 0:
+                grad_D = (-gamma * G).mul_(
                     (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
                 )
-                if -alpha != 0
-                else G.new_zeros(()).expand(G.shape)
-            )
-        x2_centred = x2 - centre.unsqueeze(-2)
-        if not first_order:
-            low_x1_centred = x1_centred.to(low)
-            D = (  # D[*b,i,j]
-                x1_centred.square().sum(-1, keepdim=True)
-                + x2_centred.square().sum(-1).unsqueeze(-2)
-                - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
-            ).clamp_min(0)
-            grad_D = (  # grad_D[*b,i,j]
-                -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-                if -alpha != 0
-                else G.new_zeros(()).expand(G.shape)
-            )
-        if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul(
-                reuse.sub(
-                    grad_D.sum(-1, keepdim=True) * x1_centred,
-                    (grad_D.to(low) @ x2_centred.to(low)).to(wide),
-                ),
-                2,
-            )
-        if ctx.needs_input_grad[1]:
-            if first_order:
+            else:
+                grad_D = G.new_zeros(()).expand(G.shape)  # grad_D[*b,i,j]
+            x2_centred = x2 - centre.unsqueeze(-2)
+            if ctx.needs_input_grad[0]:
+                grad_x1 = (
+                    (grad_D.sum(-1, keepdim=True) * x1_centred)
+                    .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
+                    .mul_(2)
+                )
+            if ctx.needs_input_grad[1]:
                 grad_x2 = (
                     x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
                     .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
                     .mul_(2)
                 )
-            else:
-                grad_x2 = 2 * (
-                    grad_D.sum(-2).unsqueeze(-1) * x2_centred
-                    - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
-                )
+            return grad_x1, grad_x2, None, None
+        detached_x2 = x2.detach()
+        mean_of_detached_x2 = detached_x2.mean(-2)
+        centre = torch.where(
+            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+            mean_of_detached_x2,
+            0,
+        )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        x2_centred = x2 - centre.unsqueeze(-2)
+        low_x1_centred = x1_centred.to(low)
+        D = (  # D[*b,i,j]
+            x1_centred.square().sum(-1, keepdim=True)
+            + x2_centred.square().sum(-1).unsqueeze(-2)
+            - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
+        ).clamp_min(0)
+        if -alpha != 0:
+            grad_D = -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
+        else:
+            grad_D = G.new_zeros(()).expand(G.shape)  # grad_D[*b,i,j]
+        if ctx.needs_input_grad[0]:
+            grad_x1 = 2 * (
+                grad_D.sum(-1, keepdim=True) * x1_centred
+                - (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+            )
+        if ctx.needs_input_grad[1]:
+            grad_x2 = 2 * (
+                grad_D.sum(-2).unsqueeze(-1) * x2_centred
+                - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
+            )
         return grad_x1, grad_x2, None, None
 
 
@@ -150,23 +149,21 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
             + x2_centred.square().sum(-1).unsqueeze(-2)
             - 2 * (low_x1_centred @ low_x2_centred).to(wide)
         ).clamp_min(0)
-        d_x1_sum = (
-            d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
-            if -alpha != 0
-            else None
-        )
+        if -alpha != 0:
+            d_x1_sum = d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
+        else:
+            d_x1_sum = None
         D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-        sum_of_d_x1_x1_centred = (
-            (d_x1 * x1_centred).sum(-1, keepdim=True) if -alpha != 0 else None
-        )
-        sum_of_d_x2_x2_centred = (
-            (d_x2 * x2_centred).sum(-1).unsqueeze(-2) if -alpha != 0 else None
-        )
-        d_x1_sum_difference = (
-            d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
-            if -alpha != 0
-            else None
-        )
+        if -alpha != 0:
+            sum_of_d_x1_x1_centred = (d_x1 * x1_centred).sum(-1, keepdim=True)
+            sum_of_d_x2_x2_centred = (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
+            d_x1_sum_difference = (
+                d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
+            )
+        else:
+            sum_of_d_x1_x1_centred = None
+            sum_of_d_x2_x2_centred = None
+            d_x1_sum_difference = None
         zeros = d_x1.new_zeros(()).expand(
             (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
         )

@@ -31,11 +31,10 @@ class _RnnTanhCell(Function):
         wide = torch.promote_types(low, torch.float32)
         given = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
         input, hx, w_ih, w_hh, b_ih, b_hh = given
-        input_sum = (
-            reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
-            if b_ih is None
-            else reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
-        )
+        if b_ih is None:
+            input_sum = reuse.addmm(input @ w_ih.mT, hx, w_hh.mT)
+        else:
+            input_sum = reuse.add(reuse.addmm(input @ w_ih.mT, hx, w_hh.mT), b_ih)
         return (
             reuse.tanh(input_sum.to(wide))
             if b_hh is None

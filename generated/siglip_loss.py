@@ -94,11 +94,10 @@ class _SiglipLoss(Function):
                     grad_images, sum_of_grad_images, images, value=-1
                 ).mul_(rsqrt_image)
             if needs[1]:
-                grad_texts = (  # grad_texts[n,d]
-                    exp_log_scale * grad_logits_images
-                    if ctx.needs_input_grad[2]
-                    else grad_logits_images.mul_(exp_log_scale)
-                )
+                if ctx.needs_input_grad[2]:
+                    grad_texts = exp_log_scale * grad_logits_images  # grad_texts[n,d]
+                else:
+                    grad_texts = grad_logits_images.mul_(exp_log_scale)
                 grad_text = torch.addcmul(
                     grad_texts,
                     (grad_texts * texts).sum(1, keepdim=True),

@@ -91,17 +91,16 @@ class _SigmoidFocalLoss(Function):
         gamma_nonzero = gamma != 0
         wrong_to_gamma2 = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
-            entropy_target = (
-                reuse.mul(
+            if gamma_nonzero:
+                entropy_target = reuse.mul(
                     reuse.mul(
                         reuse.mul(gamma * entropy, one_minus_probability),
                         wrong_to_gamma,
                     ),
                     one_minus_target - target,
                 )
-                if gamma_nonzero
-                else zeros
-            )
+            else:
+                entropy_target = zeros
             target_probability = reuse.mul(
                 reuse.add(reuse.mul(one_minus_target, wrong_to_gamma2), entropy_target),
                 probability,
@@ -113,14 +112,13 @@ class _SigmoidFocalLoss(Function):
                 G * balance, reuse.sub(target_probability, target_wrong_minus_input)
             )
         if ctx.needs_input_grad[1]:
-            balance_probability = (
-                reuse.mul(
+            if gamma_nonzero:
+                balance_probability = reuse.mul(
                     reuse.mul(gamma * balance, wrong_to_gamma),
                     1 - reuse.mul(probability, 2),
                 )
-                if gamma_nonzero
-                else zeros
-            )
+            else:
+                balance_probability = zeros
             alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
             entropy_alpha_wrong_sum = reuse.mul(
                 entropy, reuse.add(alpha_wrong, balance_probability)

@@ -48,11 +48,10 @@ class _SmoothL1Loss(Function):
             if not beta_positive
             else None
         )
-        loss = (
-            torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
-            if beta_positive
-            else input_or_abs_input
-        )
+        if beta_positive:
+            loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
+        else:
+            loss = input_or_abs_input
         return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
@@ -69,17 +68,15 @@ class _SmoothL1Loss(Function):
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         e = input - target  # e[*p]
-        clamped_e_over_beta = (
-            reuse.div(reuse.hardtanh(e, -beta, beta), beta)
-            if 0 < beta
-            else reuse.sign(e)
-        )
+        if 0 < beta:
+            clamped_e_over_beta = reuse.div(reuse.hardtanh(e, -beta, beta), beta)
+        else:
+            clamped_e_over_beta = reuse.sign(e)
         if ctx.needs_input_grad[0]:
-            grad_input = (
-                G * clamped_e_over_beta
-                if ctx.needs_input_grad[1]
-                else reuse.mul(clamped_e_over_beta, G)
-            )
+            if ctx.needs_input_grad[1]:
+                grad_input = G * clamped_e_over_beta
+            else:
+                grad_input = reuse.mul(clamped_e_over_beta, G)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.mul(clamped_e_over_beta, -G)
         return grad_input, grad_target, None, None

@@ -132,11 +132,10 @@ class _TripletMarginLoss(Function):
                 ).mul_(away.sign_())
                 grad_away = rt.where(spread_p_nonzero, away_sign_away, 0)
             if ctx.needs_input_grad[0]:
-                grad_anchor = (
-                    grad_towards + grad_away
-                    if ctx.needs_input_grad[1]
-                    else grad_towards.add_(grad_away)
-                )
+                if ctx.needs_input_grad[1]:
+                    grad_anchor = grad_towards + grad_away
+                else:
+                    grad_anchor = grad_towards.add_(grad_away)
         else:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 abs_away_to_p_minus_one = (

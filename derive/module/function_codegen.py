@@ -29,6 +29,7 @@ from derive.module.pretty_printer import (
     formatted_statement,
     indented,
     return_statement,
+    statements,
     unpacked_statement,
     unpacked_tuple,
 )
@@ -172,15 +173,15 @@ def _forward_body(
     exact = precision.multiplies_wide
     indent = start + 4 if exact else start
     made = cast_inputs(precision, indent)
-    made += [s for line in body[:-1] for s in assigned(line, indent)]
+    before = statements(body[:-1], indent)
     match body[-1:]:
         case [Line(name, code)] if name == ", ".join(results):
-            made += formatted_statement("return ", code, indent)
+            made += [*before, *formatted_statement("return ", code, indent)]
         case [Line(name, MethodCall(Name(cast), "to") as code)] if name == cast:
-            made += return_statement([text(code) if n == name else n for n in results], indent)
-        case last:
-            made += [s for line in last for s in assigned(line, indent)]
-            made += return_statement(results, indent)
+            last = return_statement([text(code) if n == name else n for n in results], indent)
+            made += [*before, *last]
+        case _:
+            made += [*statements(body, indent), *return_statement(results, indent)]
     forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
     return indented(forward, start)
 

@@ -24,6 +24,7 @@ from derive.module.pretty_printer import (
     formatted_statement,
     indented,
     return_statement,
+    statements,
 )
 from derive.module.public import declared, docstring, result_type
 from derive.module.runtime import imports_of
@@ -166,9 +167,9 @@ def _function_class(part: PlainPart, name: str) -> _Class:
 def _body(lines: Sequence[Line], results: Sequence[str], indent: int) -> list[str]:
     """Return the statements of the lines; the last one returns the results."""
     if lines and list(results) == [lines[-1].name]:
-        made = [s for line in lines[:-1] for s in assigned(line, indent)]
+        made = statements(lines[:-1], indent)
         return [*made, *formatted_statement("return ", lines[-1].code, indent)]
-    return [s for line in lines for s in assigned(line, indent)] + return_statement(results, indent)
+    return statements(lines, indent) + return_statement(results, indent)
 
 
 def _outcome(op: Operation, program: Program) -> str:
@@ -194,7 +195,7 @@ def _setup(op: Operation, program: Program) -> list[str]:
         lines += _unpacked(names, outcome) if len(names) > 1 else [f"{names[0]} = {outcome}"]
     lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8) if silent else []
     given: dict[Code, Code] = {Name(name): _on_ctx(name) for name in parameters}
-    lines += [s for x in here for s in assigned(replace(x, code=replaced(x.code, given)), 8)]
+    lines += statements([replace(x, code=replaced(x.code, given)) for x in here], 8)
     lines += [f"ctx.{name} = {name}" for name in _kept_sizes(program, here, later)]
     lines += [f"ctx.{name}_shape = {name}.shape" for name in shapes]
     if saved and saved == arguments(op):
@@ -268,7 +269,7 @@ def _backward(op: Operation, program: Program) -> list[str]:
         whole = f"{target} = ctx.saved_tensors"
         hanging = ["(", *(f"    {name}," for name in saved), ") = ctx.saved_tensors"]
         made += [whole] if len(whole) + 8 <= COLUMNS else hanging
-    made += [s for line in (*first, *lines) for s in assigned(line, 8)]
+    made += statements([*first, *lines], 8)
     gradients = [program.gradients.get(name, "None") for name in arguments(op)]
     return [*made, *return_statement(gradients, 8)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import chain
+from itertools import chain, groupby
 
-from derive.module.pretty_printer import any_of, assigned, indented
+from derive.module.pretty_printer import any_of, assigned, indented, statements
 from derive.program.cse import Line
 from derive.program.gradient_predication import Conditions
 from derive.program.merged_bodies import Body, Segment
@@ -34,6 +34,8 @@ class Item:
     condition: Condition
     printed: Callable[[int], Sequence[str]]
     fork: Fork | None = None
+    line: Line | None = None
+    """The line, if it is one."""
 
 
 def named_conditions(asked: Conditions, indent: int) -> list[str]:
@@ -43,7 +45,7 @@ def named_conditions(asked: Conditions, indent: int) -> list[str]:
 
 def items_of(body: Body, asked: Conditions) -> list[Item]:
     """Return the lines of a body with their conditions."""
-    return [Item(asked.of[needs], partial(assigned, line)) for line, needs in body]
+    return [Item(asked.of[needs], partial(assigned, line), line=line) for line, needs in body]
 
 
 def unpacked(body: Body, beside: Body = ()) -> Body:
@@ -102,8 +104,19 @@ def predicated(items: Sequence[Item], indent: int) -> list[str]:
         if condition:
             lines += any_of("if ", condition, ":", indent)
         depth = 4 if condition else 0
-        lines += indented([s for item in group for s in item.printed(indent + depth)], depth)
+        lines += indented(_statements(group, indent + depth), depth)
     return lines
+
+
+def _statements(items: Sequence[Item], indent: int) -> list[str]:
+    """Return the statements of items, those of lines in a row together."""
+    made: list[str] = []
+    for is_line, group in groupby(items, lambda item: item.line is not None):
+        if is_line:
+            made += statements([item.line for item in group if item.line is not None], indent)
+        else:
+            made += (s for item in group for s in item.printed(indent))
+    return made
 
 
 @dataclass(frozen=True)
@@ -148,7 +161,7 @@ def _block(items: Sequence[Item], indent: int) -> tuple[str, ...]:
 
 def _under(item: Item, common: Condition) -> Item:
     """Return the item without a condition that is tested around it."""
-    return Item((), item.printed) if item.condition == common else item
+    return replace(item, condition=(), fork=None) if item.condition == common else item
 
 
 def _runs(items: Sequence[Item]) -> Iterator[tuple[Condition, list[Item]]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from derive.program.cse import Line
-from derive.program.torch_ir import Code
+from derive.program.torch_ir import Binary, Code, Conditional, Name, Unary, names_in, text
 from derive.program.torch_printer import COLUMNS, broken
 
 __all__ = [
@@ -17,9 +18,73 @@ __all__ = [
     "formatted_statement",
     "indented",
     "return_statement",
+    "statements",
     "unpacked_statement",
     "unpacked_tuple",
 ]
+
+
+def statements(lines: Sequence[Line], indent: int) -> list[str]:
+    """Return the lines as statements, the fewest of them.
+
+    Choices in a row by one test may become one if statement:
+
+        a = f(x) if w is None else g(w, x)  ->  if w is None:
+        b = x if w is None else w * x               a = f(x)
+                                                    b = x
+                                                else: ..
+    """
+    best: list[list[str]] = [[]]
+    for line in reversed(lines):
+        run = _alike([line, *lines[len(lines) - len(best) + 1 :]])
+        ways = [[*assigned(line, indent), *best[0]]]
+        ways += ([*_branches(run[:n], indent), *best[n - 1]] for n in range(1, len(run) + 1))
+        best.insert(0, min(ways, key=len))
+    return best[0]
+
+
+def _alike(lines: Sequence[Line]) -> list[Line]:
+    """Return the first lines that are choices by one test, which none before the last changes."""
+    run: list[Line] = []
+    for line in lines:
+        test = _test(line)
+        made = set(run[-1].name.split(", ")) if run else set()
+        if test is None or (run and test != _test(run[0])) or made.intersection(names_in(test)):
+            break
+        run.append(line)
+    return run
+
+
+def _test(line: Line) -> Code | None:
+    return line.code.test if isinstance(line.code, Conditional) else None
+
+
+def _branches(run: Sequence[Line], indent: int) -> list[str]:
+    """Return choices by one test as an if statement."""
+    codes = [line.code for line in run if isinstance(line.code, Conditional)]
+    then, other = (
+        indented(statements(_values(run, side), indent + 4), 4)
+        for side in ([c.then for c in codes], [c.other for c in codes])
+    )
+    test = text(codes[0].test)
+    if not then:
+        return [f"if {_negated(codes[0].test)}:", *other]
+    return [f"if {test}:", *then, *(["else:", *other] if other else [])]
+
+
+def _values(run: Sequence[Line], codes: Sequence[Code]) -> list[Line]:
+    """Return the lines of one branch, without those that change nothing."""
+    branch = (replace(line, code=code) for line, code in zip(run, codes, strict=True))
+    return [line for line in branch if line.code is not Name(line.name)]
+
+
+def _negated(test: Code) -> str:
+    """Return the opposite test; of a comparison with nan, too."""
+    match test:
+        case Binary("is" | "==" | "!=" as sign, left, right):
+            opposite = {"is": "is not", "==": "!=", "!=": "=="}[sign]
+            return f"{text(left)} {opposite} {text(right)}"
+    return text(Unary("not", test))
 
 
 def assigned(line: Line, indent: int) -> list[str]:

@@ -25,6 +25,7 @@ from derive.module.pretty_printer import (
     formatted_statement,
     indented,
     return_statement,
+    statements,
 )
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
@@ -109,7 +110,7 @@ def _body(op: Operation, program: Program, tangent: Tangent) -> list[str]:
     lines += cast_inputs(tangent.precision, 8)
     moved = [tangent.results.get(n, "None") for n in results]
     *before, last = tangent.lines
-    lines += [s for line in before for s in assigned(line, 8)]
+    lines += statements(before, 8)
     if moved == [last.name]:
         return [*lines, *formatted_statement("return ", last.code, 8)]
     return [*lines, *assigned(last, 8), *return_statement(moved, 8)]
