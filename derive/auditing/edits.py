@@ -57,8 +57,9 @@ def with_factor(node: ast.expr, scope: CodeScope) -> Made:
             if name != ast.unparse(node):
                 inverse = f"the factor 1/{name} {missing}"
                 yield ast.BinOp(node, ast.Div(), factor), inverse
-            other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
-            yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) {missing}"
+            if not name.isdigit():
+                other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
+                yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) {missing}"
     yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
     for text in scope.masks():
         yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"

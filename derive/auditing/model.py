@@ -271,7 +271,9 @@ def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) 
         made = subject.traced(given)
         return made[0] if len(made) == 1 else made
 
-    names = subject.plain_names(len(names))
+    # A default that the example leaves out is a parameter too.
+    args = (*args, *(() if subject.reference is not None else subject.defaults(len(args))))
+    names = subject.plain_names(len(args))
     if all(n.isidentifier() for n in names) and len(set(names)) == len(names):
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])

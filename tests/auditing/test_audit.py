@@ -519,6 +519,30 @@ def test_the_fixed_module_has_the_right_gradient(tmp_path):
     assert torch.autograd.gradcheck(names["softmax"], (x,))
 
 
+def test_the_fixed_module_takes_a_number_that_the_example_leaves_out(tmp_path):
+    class Tempered(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, T=2.0):
+            s = (x / T).softmax(-1)
+            ctx.save_for_backward(s)
+            return s
+
+        @staticmethod
+        def backward(ctx, g):
+            (s,) = ctx.saved_tensors
+            return s * (g - (g * s).sum(-1, keepdim=True)), None
+
+    report = derive.audit(Tempered, torch.randn(3, 5))
+    assert report.verdict == "wrong"
+    path = tmp_path / "fixed.py"
+    path.write_text(report.fixed)
+    names = {}
+    exec(compile(report.fixed, str(path), "exec"), names)
+    x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.allclose(names["Tempered"](x, T=3.0), (x / 3).softmax(-1))
+    assert torch.autograd.gradcheck(lambda x: names["Tempered"](x, T=3.0), (x,))
+
+
 def test_a_forward_that_is_not_read_says_why():
     class Sorted(torch.autograd.Function):
         @staticmethod

@@ -19,7 +19,7 @@ from kit.right.losses import (
 from kit.right.matrices import BatchedSolve, MatrixInverse
 from kit.right.protocols import InPlaceLeaky, SortedRows
 from kit.right.quantizers import TernaryWeights
-from kit.right.rotary import RotaryComplex, RotaryHalves
+from kit.right.rotary import RotaryComplex, RotaryHalves, RotaryInterleaved
 from kit.right.scans import CumulativeSum, DiscountedReturns, LinearRecurrence, RunningMaximum
 from kit.right.structured import LoopedPower, PermutedRows
 from kit.seeded import seeded
@@ -34,6 +34,13 @@ EDITS = [
     (GeGLUTanh, "dy * gelu", "dy * t", "x", r"^t stands where gelu should in line"),
     (RotaryHalves, "g * sin", "g * cos", "x", r"cos stands where sin should"),
     (RotaryComplex, "table.conj()", "table", "x", r"table stands where table.conj\(\) should"),
+    (
+        RotaryInterleaved,
+        "da * cos + db * sin\n        dx[..., 1::2] = db * cos - da * sin",
+        "da * cos - db * sin\n        dx[..., 1::2] = db * cos + da * sin",
+        "x",
+        r"^the sign of sin is wrong in line",
+    ),
     (CumulativeSum, "_reversed_cumsum(g, ctx.dim)", "g.cumsum(ctx.dim)", "x", r"from the end"),
     (RunningMaximum, "scatter_add(1", "scatter(1", "x", r"it should sum them"),
     (LinearRecurrence, "carried * before", "carried * states[:, t]", "a", r"where before should"),
