@@ -368,8 +368,15 @@ def differentiate(
             f"{kind} is a module, not a function; use derive.replace(module)",
             kind="torch-arguments",
         )
-    known, signature = KnownReadings(time, memory), inspect.signature(function)
+    known = KnownReadings(time, memory)
     name = getattr(function, "__name__", "a function")
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:
+        raise DeriveError(
+            f"the arguments of {name} are unknown; pass a Python function that calls it",
+            kind="torch-arguments",
+        ) from error
 
     @functools.wraps(function)
     def derived(*args: Any, **named: Any) -> Any:

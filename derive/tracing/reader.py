@@ -301,7 +301,8 @@ class Reader:
             with mode:
                 module = make_fx(call, tracing_mode="real", decomposition_table=table)(*fakes)
         except Exception as error:
-            raise unread(f"{name} is not supported: {advice(name) or error}") from error
+            why = advice(name) or str(error) or NO_READING
+            raise unread(f"{name} is not supported: {why}") from error
         inner = [n for n in module.graph.nodes if n.op == "call_function"]
         if any(name_of(n.target) == name for n in inner):
             raise unread(f"{name} is not supported: {advice(name) or NO_READING}")

@@ -136,6 +136,8 @@ def _symbolic_replacements() -> Any:
     others |= dict.fromkeys(sums_of_exp, _logsumexp)
     others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
     others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
+    along = torch.take_along_dim, torch.Tensor.take_along_dim
+    others |= dict.fromkeys(along, _taken_along)
 
     class Others(TorchFunctionMode):
         def __torch_function__(
@@ -306,6 +308,19 @@ def _one_hot(x: Any, num_classes: Any = -1) -> Any:
         return torch._C._nn.one_hot(x, num_classes)
     classes: Any = num_classes
     return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).long()
+
+
+def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
+    """Return the elements at integers along an axis; torch's own makes the sizes numbers."""
+    import torch
+
+    if dim is None or x.dim() != indices.dim():
+        return torch.take_along_dim(x, indices, dim)
+    dim %= x.dim()
+    one, other = (t.select(dim, 0).shape for t in (x, indices))
+    shape: Any = torch.broadcast_shapes(one, other)  # type: ignore[no-untyped-call]
+    wide = (t.expand(*shape[:dim], t.shape[dim], *shape[dim:]) for t in (x, indices))
+    return next(wide).gather(dim, next(wide))
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

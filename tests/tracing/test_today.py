@@ -266,6 +266,10 @@ def of_several_widths(x, y, head):
     return sum(F.cross_entropy(x[:, :d] @ head[:d], y) for d in (2, 4))
 
 
+def taken_along(x, i):
+    return torch.take_along_dim(x, i, -1) * 2
+
+
 class Both(NamedTuple):
     scaled: torch.Tensor
     total: torch.Tensor
@@ -290,6 +294,7 @@ READ = {
     spectrum: [(2, 12), (4,)],
     of_several_widths: [(4, 6), torch.tensor([0, 2, 1, 0]), (6, 3)],
     named: [(3, 4)],
+    taken_along: [(2, 4, 5), torch.tensor([[[0, 3, 4]], [[2, 1, 0]]])],
     splines: [(3, 4), torch.linspace(-3.0, 3.0, 8)],
     with_a_sink: [(2, 3, 4), (2, 3, 4), (2, 3, 5), (1,)],
     of_the_last_tag: [(2, 4, 5), torch.tensor([[0, 3, 1, 4], [2, 1, 0, 2]]), torch.ones(2, 4)],
@@ -330,6 +335,7 @@ OTHERS = {
     spectrum: [(3, 15), (6,)],
     splines: [(4, 2), torch.linspace(-3.0, 3.0, 6)],
     with_a_sink: [(3, 5, 2), (3, 5, 2), (3, 5, 4), (1,)],
+    taken_along: [(1, 3, 6), torch.tensor([[[0, 5]]]).expand(1, 1, 2)],
 }
 
 
@@ -343,6 +349,13 @@ def test_parts_of_an_axis_are_all_of_it():
     op = assert_read(every_second_from_the_end, [(3, 6)], [(5, 6)])
     with pytest.raises(ValueError, match="must have size 6"):
         derive.load(op)(torch.randn(3, 7))
+
+
+def test_what_has_no_reading_says_what_to_use_instead():
+    with pytest.raises(derive.DeriveError, match="triu_indices is not supported: it has no"):
+        derive.read_torch(lambda x: x[:, *torch.triu_indices(4, 4, 1)], torch.randn(2, 4, 4))
+    with pytest.raises(derive.DeriveError, match="arguments of kron are unknown"):
+        derive.differentiate(torch.kron)
 
 
 def test_the_result_keeps_its_type():

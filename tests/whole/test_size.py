@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_500,
     "templates": 1_800,
-    "tests": 68_800,
+    "tests": 68_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
