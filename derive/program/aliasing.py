@@ -95,6 +95,10 @@ def _own_tensor(code: Code, aliases: Aliases, claimed: set[Owner]) -> Code:
         return Conditional(code.test, *branches)
     found = aliases.of(code)
     if found.overlaps or found.owners & claimed:
+        match code:
+            case MethodCall(Conditional(test, then, other), "to", given):
+                branches = (MethodCall(part, "to", given) for part in (then, other))
+                return _own_tensor(Conditional(test, *branches), aliases, claimed)
         return MethodCall(code, "clone")
     return FunctionCall("rt.no_view", (code,)) if found.view else code
 

@@ -14,7 +14,7 @@ OP = parse("op f(x[n], w[n]) -> L\nL = mean[n]((x[n]*w[n])**2)")
 
 def test_what_both_directions_read_is_computed_once():
     text = derive.value_and_grad(OP).__doc__
-    assert text.startswith("Returns L and a dict of the gradients by name, of x[n] and w[n].\n")
+    assert text == "Returns L and a dict of the gradients by name, of x[n] and w[n]."
     from derive.joint import value_and_grad_source
 
     code = value_and_grad_source(OP)

@@ -525,7 +525,6 @@ def assert_blind(op):
     """On lines and names of any length: a long line is broken, and a long name is cut."""
     with pytest.MonkeyPatch.context() as patch, anew("program_of"):
         lines = (
-            "arguments.COLUMNS",
             "emit.COLUMNS",
             "function_codegen.COLUMNS",
             "public.COLUMNS",
