@@ -209,7 +209,7 @@ def check_code(name: str, text: str) -> str:
 
 
 def _longest(text: str) -> str:
-    """Return the name whose computation takes the most code; casts and checks are none."""
+    """Return the name whose computation takes the most code; casts and checks are not counted."""
     sizes: dict[str, int] = {}
     name = ""
     for line in map(str.strip, text.splitlines()):

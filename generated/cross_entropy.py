@@ -108,7 +108,7 @@ class _CrossEntropy(Function):
             spread_G_weight = G_weight.unsqueeze(1)
             label_smoothing_G_with_weight = (
                 (
-                    minus_label_smoothing / (F.shape[1] or math.nan) * G.unsqueeze(1)
+                    rt.ieee_divide(minus_label_smoothing, F.shape[1]) * G.unsqueeze(1)
                 ).expand(F.shape)
                 if weight is None
                 else rt.unsqueeze(minus_label_smoothing * weight / F.shape[1], q_axes)

@@ -346,7 +346,7 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
 
 
 def partial_extents(op: Operation) -> frozenset[str]:
-    """The extents of indices that are whole positions on an axis of another extent."""
+    """The extents of indices that run over a part of an axis, of another size."""
     axes = _declared_axes(op)
     return frozenset(
         position.extent

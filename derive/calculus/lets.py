@@ -158,7 +158,7 @@ class Lets:
     bounds: Bounds = field(default_factory=Bounds)
     """The proven facts about index values."""
     partial: frozenset[str] = frozenset()
-    """The extents of indices that are whole positions on an axis of another size."""
+    """The extents of indices that run over a part of an axis."""
     nested: int = 0
     """The depth of reductions around the expression being flattened."""
     placing: int = 0

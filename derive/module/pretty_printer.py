@@ -38,13 +38,14 @@ def statements(lines: Sequence[Line], indent: int) -> list[str]:
     for line in reversed(lines):
         run = _alike([line, *lines[len(lines) - len(best) + 1 :]])
         ways = [[*assigned(line, indent), *best[0]]]
-        ways += ([*_branches(run[:n], indent), *best[n - 1]] for n in range(1, len(run) + 1))
+        branches = ((n, _branches(run[:n], indent)) for n in range(1, len(run) + 1))
+        ways += ([*own, *best[n - 1]] for n, own in branches if len(own[0]) + indent <= COLUMNS)
         best.insert(0, min(ways, key=len))
     return best[0]
 
 
 def _alike(lines: Sequence[Line]) -> list[Line]:
-    """Return the first lines that are choices by one test, which none before the last changes."""
+    """Return the first lines that are choices by one test, of which no name changes but last."""
     run: list[Line] = []
     for line in lines:
         test = _test(line)

@@ -150,9 +150,9 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     if len(inline) == 1:
         return inline
     raised = call_lines(start, [name, "signature", *given], ")", 8)
-    values = f"values = {', '.join(given)}"
-    if len(raised) > 1 and not more and len(values) + 8 <= COLUMNS:
-        raised = [values, f"{start}{name}, signature, *values)"]
+    named = [f"values = {', '.join(given)}", f"{start}{name}, signature, *values)"]
+    if len(raised) > 1 < len(given) and not more and max(map(len, named)) + 8 <= COLUMNS:
+        raised = named
     return [*_text_lines(told), *raised]
 
 

@@ -24,7 +24,6 @@ from derive.program.torch_ir import (
     Conditional,
     FunctionCall,
     Keyword,
-    Literal,
     MethodCall,
     Name,
     Subscript,
@@ -203,11 +202,10 @@ class Absence:
         return self._of_shape(made, code)
 
     def _number(self, op: str, left: Number, right: Number) -> Number:
-        """Return left op right; a tensor may be divided by the size of an empty axis."""
+        """Return left op right; a quotient of numbers is that of IEEE 754, as of tensors."""
         if op == "/" and isinstance(right, Code) and self.there.is_number(right):
-            guarded = isinstance(right, Binary) and right.op == "or"
-            if not guarded and (isinstance(left, Fraction) or self.there.is_number(left)):
-                right = Binary("or", right, Literal("math.nan"))
+            if isinstance(left, Fraction) or self.there.is_number(left):
+                return FunctionCall("rt.ieee_divide", (_number_code(left), right))
         return _combine_numbers(op, left, right)
 
     def _product(self, code: Code, left: Code, right: Code) -> Code | Uniform | None:

@@ -151,8 +151,9 @@ class KnownReadings:
         """Return the code for these arguments, read now if it is new; else None."""
         import torch
 
-        key, numbers = (_mode(function), _reading_key(bound)), numbers_of(bound)
+        numbers = numbers_of(bound)
         try:
+            key = _mode(function), _reading_key(bound)
             found, count = self.made.get(key, []), _tensor_elements(bound)
         except TypeError as error:
             # An argument that cannot be compared, as a configuration, may differ in each call.
@@ -192,14 +193,19 @@ class KnownReadings:
 
 
 def _mode(function: Any) -> tuple[Any, ...]:
-    """Return the dtype of a module's parameters, and which of its modules train."""
+    """Return the dtypes of autocast and of new tensors, and of a module its own and its flags."""
     import torch
 
+    own = tuple(
+        torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        for kind in ("cpu", "cuda")
+    )
+    own = (*own, torch.get_default_dtype())
     if not isinstance(function, torch.nn.Module):
-        return ()
+        return own
     first = next(function.parameters(), None)
     dtype = None if first is None else first.dtype
-    return dtype, *(m.training for m in function.modules())
+    return *own, dtype, *(m.training for m in function.modules())
 
 
 def _reading_key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
@@ -222,6 +228,9 @@ def _argument_kind(x: Any) -> Any:
         return tuple(map(_argument_kind, x))
     if isinstance(x, dict):
         return tuple((k, _argument_kind(v)) for k, v in x.items())
+    hashed: Any = type(x).__hash__
+    if hashed is object.__hash__ and hasattr(x, "__dict__") and not callable(x):
+        raise TypeError(f"attributes that may change: {type(x).__name__!r}")
     return type(x), x
 
 

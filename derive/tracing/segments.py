@@ -24,7 +24,7 @@ _REPEATED = (
 
 
 _OF_NOTHING = {"amax": -float("inf"), "amin": float("inf"), "prod": 1}
-"""What a reduction gives at a position without values, whether the present value counts or not."""
+"""The value of a position that changes no reduction, included or not."""
 
 
 class MatchedPositions:

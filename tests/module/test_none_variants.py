@@ -279,3 +279,8 @@ def test_a_number_is_divided_by_the_size_of_an_empty_axis():
     loss = derive.load(catalog.find("cross_entropy"))(x, nothing, reduction="sum")
     (found,) = torch.autograd.grad(loss, x)
     assert found.shape == (0, 0)
+
+
+def test_a_quotient_of_numbers_is_that_of_tensors():
+    f = derive.load(derive.parse("op f(x[i], w[i]=1; s=2) -> y\ny[i] = x[i] + w[i]/s"))
+    assert f(torch.ones(3), None, s=0.0).tolist() == f(torch.ones(3), torch.ones(3), s=0.0).tolist()

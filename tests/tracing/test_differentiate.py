@@ -353,3 +353,31 @@ def test_names_that_are_alike_are_told_apart():
     for _ in range(2):
         assert torch.allclose(derived(x), plain(x))
     assert all(row.derived for row in derive.report(derived).rows)
+
+
+def test_outputs_have_the_dtype_of_the_module_after_a_call_under_autocast():
+    class Squares(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.randn(4, 4))
+
+        def forward(self, x):
+            return ((x @ self.w) ** 2).mean()
+
+    module, x = Squares(), torch.randn(3, 4)
+    derived = derive.replace(module, time=1e9, memory=1e9)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert derived(x).dtype == module(x).dtype
+    assert derived(x).dtype == torch.float32
+
+
+def test_an_object_whose_attributes_may_change_is_not_remembered():
+    class Settings:
+        power = 2.0
+
+    g = derive.differentiate(lambda x, s: torch.sin(x) * s.power)
+    settings, x = Settings(), torch.ones(1)
+    with pytest.warns(derive.DeriveWarning, match="attributes that may change"):
+        g(x, settings)
+    settings.power = 5.0
+    torch.testing.assert_close(g(x, settings), 5 * torch.sin(x))
