@@ -163,8 +163,7 @@ def _public_body(
             lines.append(f"{', '.join([function, *own, *other])} = _OPTIONS[{p.name}]")
     given = arguments(with_parameter(op) if variants[0].reductions else op)
     if variants[0].program.rearranges:
-        forward = forward_name(op, variants[0].option)
-        return lines + call_lines(f"return {forward}(", given, ")", 4)
+        return lines + call_lines(f"return {forward_name(op)}(", given, ")", 4)
     if variants[0].outside is not None:
         return lines + _outside_lines(op, variants[0], variants[0].outside)
     before, given = _arguments(function, given, 4)

@@ -117,9 +117,9 @@ def class_name(op: Operation, option: str | None) -> str:
     return f"_{camel_case(op.name)}{camel_case(_suffix(option))}"
 
 
-def forward_name(op: Operation, option: str | None) -> str:
-    """Return the name of the function of one option that has no class."""
-    return f"_{op.name}{_suffix(option)}_forward"
+def forward_name(op: Operation) -> str:
+    """Return the name of the forward of an operation that has no class."""
+    return f"_{op.name}_forward"
 
 
 def _suffix(option: str | None) -> str:
@@ -135,7 +135,7 @@ def arguments(op: Operation) -> list[str]:
 def function_of(op: Operation, variant: Variant) -> Lines:
     program = variant.program
     if program.rearranges:
-        name = forward_name(op, variant.option)
+        name = forward_name(op)
         return Lines(_function(op, name, program.forward, program.forward_precision, program), ())
     r = variant.reductions
     reducer = [] if r is None or r.usual else _reducer(op, r)
@@ -201,7 +201,7 @@ def composed_name(op: Operation, variant: Variant) -> str:
     """Return the name of the forward that torch itself differentiates."""
     if not variant.program.composed:
         return f"{class_name(op, variant.option)}.forward"
-    return forward_name(op, variant.option).removesuffix("forward") + "composed"
+    return f"_{op.name}{_suffix(variant.option)}_composed"
 
 
 def floats_of(op: Operation) -> list[str]:

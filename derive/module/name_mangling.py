@@ -36,7 +36,7 @@ _BUILTIN = (
 ).split()
 
 _LOCAL = (
-    "ctx inputs tangents arguments signature function dual forward composed given reuse size axis "
+    "ctx inputs tangents arguments signature function dual forms composed given reuse size axis "
     "low wide dtype apply first_order boxed_grads_call clear_saved_tensors_on_access "
     "dirty_tensors mark_dirty mark_non_differentiable mark_shared_storage materialize_grads "
     "metadata maybe_clear_saved_tensors needs_input_grad next_functions non_differentiable "

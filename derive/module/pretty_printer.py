@@ -45,7 +45,7 @@ def statements(lines: Sequence[Line], indent: int) -> list[str]:
 
 
 def _alike(lines: Sequence[Line]) -> list[Line]:
-    """Return the first lines that are choices by one test, of which no name changes but last."""
+    """Return the first choices by one test; only the last may assign a name that the test reads."""
     run: list[Line] = []
     for line in lines:
         test = _test(line)

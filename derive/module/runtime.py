@@ -162,10 +162,10 @@ def standalone(text: str, shared: str | None = None) -> str:
 
 
 _LETTERS = r"(?:\(|\b(\w+)(?=[],= ])[^;]*[*,= \[]\1[],=])"
-"""In the tensors of a signature, a composite axis or an index that stands twice."""
+"""In the tensors of a signature, a composite axis or an index that stands twice: x[n,k], w[k]."""
 
 _RULE = r"; [^; <>!]+=(?!axis\(|keep\()"
-"""A size that a clause gives."""
+"""A size that a clause gives: k=3, c=(g c)/g."""
 
 _APPLIES = {
     "_flags": r"=keep\(",

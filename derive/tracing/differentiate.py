@@ -157,7 +157,7 @@ class KnownReadings:
             found, count = self.made.get(key, []), _tensor_elements(bound)
         except TypeError as error:
             # An argument that cannot be compared, as a configuration, may differ in each call.
-            fact = Fact(f"an argument is no tensor, number or flag, and has an {error}")
+            fact = Fact(f"an argument is no tensor, number or flag: {error}")
             if warn and ((), 0) not in self.facts:
                 message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
                 warnings.warn(message, DeriveWarning, stacklevel=4)

@@ -434,6 +434,10 @@ WRITTEN = {
     + "".join(f"u{n}[i] = tanh({'x' if n == 0 else f'u{n - 1}'}[i])*x[i]\n" for n in range(8))
     + "y[i] = u7[i]",
     "guards": "op guards(x[i], T[i]: int) -> y\ny[i] = where(T[i] >= 0 and x[i] < 1, x[T[i]], 0)",
+    "a choice with a long test": (
+        "op total(a[i,j], b[j,i], c[j,i], d[j,i], e[j,i], f[j,i]) -> y\n"
+        "y[i,j] = a[i,j] + b[j,i] + c[j,i] + d[j,i] + e[j,i] + f[j,i]"
+    ),
     "run-time axes": (
         "op axes(A[*p,k,*q], w[k]; dim=axis(k, -1), keepdim=keep(k)) -> y\n"
         "y[*p,*q] = sum[k](A[*p,k,*q]*w[k])"

@@ -331,3 +331,10 @@ def test_a_size_that_is_no_product_has_a_check_of_its_own():
     assert f(full(2), full(3)).shape == (2,)
     with pytest.raises(ValueError, match="f: axis 0 of w has size 4, but must have size 3"):
         f(full(2), full(4))
+
+
+def test_one_tensor_of_a_long_name_is_no_list_of_values():
+    name = "an_operation_with_a_name_that_takes_more_than_half_a_line"
+    op = derive.parse(f"op {name}(tensor[n,m,k]) -> y\ny[n,m,k] = tensor[n,m,k]*tensor[n,m,k]")
+    with pytest.raises(ValueError, match=r"tensor must have 3 axes \[n, m, k\], not 2$"):
+        derive.load(op)(full(2, 2))

@@ -143,3 +143,14 @@ def test_an_input_of_a_name_that_setup_context_has(name):
         f"y[i] = exp({'*'.join(f'{n}[i]' for n in (name, *more))})*s + silent[i]\nz = s**2"
     )
     verify_source(op, source(op))
+
+
+@pytest.mark.parametrize("name", ["forms", "formed", "function", "forward", "values"])
+def test_a_tensor_of_a_name_that_blocks_of_a_choice_have(name):
+    op = parse(
+        f"op f({name}[n,d], w[d]; reduction=mean|none) -> mean: m | none: y\n"
+        f"y[n] = sum[d]({name}[n,d]*w[d])**2\nm = mean[n](y[n])"
+    )
+    x, w = torch.rand(5, 3), torch.rand(3)
+    for reduction, want in {"mean": ((x @ w) ** 2).mean(), "none": (x @ w) ** 2}.items():
+        torch.testing.assert_close(load(op, blocks="n")(x, w, reduction=reduction), want)
