@@ -91,6 +91,8 @@ class Context:
         self.taken = taken
         self.equations: list[TracedEquation] = []
         self.starts: list[str] = []
+        self.written: set[str] = set()
+        """The inputs that are positions of writes, where a negative one counts from the end."""
         self.outward = Outward()
         self.node: Any = None
         self.place: SourceStatement | None = None

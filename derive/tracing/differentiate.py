@@ -58,7 +58,7 @@ class LoadedFunction:
     """What is done to an input before the call: ``detach`` if no equation reads it, so that its
     gradient is None, not zeros; ``long`` if it has integers of another dtype."""
     refused: list[str] = field(default_factory=list)
-    """Error of the first call at sizes that the code does not accept."""
+    """Error of the first call that the code does not accept."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
@@ -84,6 +84,9 @@ class UncachedCall:
 
 UNCHANGED = object()
 """Result of a call that the original function is to run."""
+
+_REJECTED = (ValueError, IndexError, RuntimeError)
+"""What derived code raises for sizes, and for positions out of range, that it does not take."""
 
 
 @dataclass
@@ -122,7 +125,7 @@ class KnownReadings:
             return UncachedCall(key)
         try:
             return call(owner, arguments)
-        except ValueError:
+        except _REJECTED:
             return UncachedCall(None)
 
     def remember(self, key: Any, call: BoundCall | None) -> None:
@@ -283,6 +286,7 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
     prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in read}
     prepared |= dict.fromkeys(_to_int64(found.operation, found.tensors), torch.Tensor.long)
+    prepared |= dict.fromkeys(found.written, _from_the_start)
     made = LoadedFunction(
         function=load(found.operation),
         inputs=inputs,
@@ -299,6 +303,14 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         pairs = zip(plain.dtypes, ours.dtypes, strict=True)
         made = dataclasses.replace(made, casts=[a if a is not b else None for a, b in pairs])
     return made, Fact("", plain, ours)
+
+
+def _from_the_start(positions: Any) -> Any:
+    """Return the positions of a write; raise if one is negative, and so counts from the end."""
+    import torch
+
+    torch._assert_async((positions >= 0).all(), "a write takes positions from 0, not negative ones")
+    return positions.long()
 
 
 def _to_int64(operation: Operation, given: Mapping[str, Any]) -> list[str]:
@@ -517,13 +529,14 @@ def _run_derived(
     tensors |= {label: t for label, (_, t) in module_tensors(module, tensors).items()}
     try:
         return made(tensors, numbers_of(bound))
-    except ValueError as error:
-        # Derived code rejects these sizes. The function raises its own error, or accepts them.
+    except _REJECTED as error:
+        # A negative position, which counts from the end in torch alone, is rejected as sizes are.
+        # The function raises its own error, or accepts them.
         result = function(*bound.args, **bound.kwargs)
         if not made.refused:
             made.refused.append(str(error))
             name = getattr(function, "__qualname__", "a function").removesuffix(".forward")
-            message = f"{name} runs unchanged at sizes that derived code does not take: {error}"
+            message = f"{name} runs unchanged on arguments that derived code does not take: {error}"
             warnings.warn(message, DeriveWarning, stacklevel=4)
         return result
 

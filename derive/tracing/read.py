@@ -79,6 +79,8 @@ class Reading:
     """Attributes that a module sets on itself as it runs; the operation sets none."""
     asked: tuple[str, ...] = ()
     """Checks of tensor values, with an error if they fail."""
+    written: Collection[str] = ()
+    """Inputs with positions of writes; in the operation, nothing is written at a negative one."""
 
 
 def read_torch(
@@ -267,6 +269,7 @@ def _reading(
         outputs=tuple(x is not None for x in made[0]),
         structure=made[1],
         asked=tuple(map(str, context.answers)),
+        written=context.written,
     )
 
 

@@ -135,6 +135,26 @@ def _named_position(context: Context, index: tv.TracedValue) -> tv.TracedValue:
     return index.fresh()
 
 
+def _from_the_start(
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue
+) -> tv.TracedValue:
+    """Return the positions of a write, where a negative one counts from the end.
+
+    Those of an input are at least 0 in a specification; `differentiate` checks them in each call.
+    """
+    index = _named_position(context, index)
+    mask, plain = tv.lifted_mask(index)
+    kinds = {e.name: e.body.kind for e in context.equations if isinstance(e.body, tv.TracedReduce)}
+    extreme = {name for name, kind in kinds.items() if kind in ("argmax", "argmin")}
+    match plain.node:
+        case tv.TracedRead(name) if name in context.inputs:
+            context.written.add(name)
+        case tv.TracedRead(name) as i if mask is None and name not in extreme:
+            size = tv.TracedNumber(tv.size_of(x.axes[x.place_of(dim)]))
+            return replace(index, node=where(tv.apply("<", i, 0), i + size, i))
+    return index
+
+
 def _with_first(x: tv.TracedValue, dim: int) -> tv.TracedValue:
     """Return the value with one axis before the others."""
     return replace(x, axes=(x.axes[dim], *x.without_axis(dim).axes)) if x.axes else x
@@ -193,6 +213,7 @@ def index_add(
 def index_fill(
     context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue, value: Any
 ) -> tv.TracedValue:
+    index = _from_the_start(context, x, dim, index)
     found = _match_along(context, x, dim, index, context.value(0))
     return found.put(where(found.any(), context.value(value).node, found.base))
 
@@ -267,7 +288,7 @@ def index_put(
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
         raise unread("a write at indices with whole axes between them is not supported")
-    own = context.aligned(*(_named_position(context, i) for _, i in given))
+    own = context.aligned(*(_from_the_start(context, x, n, i) for n, i in given))
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
     if dims[0]:

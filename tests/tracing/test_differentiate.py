@@ -202,11 +202,40 @@ def test_sizes_that_a_reading_does_not_take_are_left_to_the_function():
         return a.sum(-1) + b.sum(-1)
 
     g = derive.differentiate(f)
-    with pytest.warns(derive.DeriveWarning, match="runs unchanged at sizes") as said:
+    with pytest.warns(derive.DeriveWarning, match="runs unchanged on arguments") as said:
         for n in (4, 6, 5, 5, 4):
             x = leaf(3, n)
             torch.testing.assert_close(g(x), f(x))
     assert len(said) == 1
+
+
+def cleared(x, i):
+    y = x.clone()
+    y[i] = 0
+    return y.exp()
+
+
+FROM_THE_END = {
+    "read": lambda x, i: x[i].exp(),
+    "read as one axis": lambda x, i: torch.take(x, i) ** 2,
+    "added": lambda x, i: x.index_put((i,), x[:2], accumulate=True).exp(),
+    "filled": lambda x, i: x.index_fill(0, i, 2.0).exp(),
+    "cleared": cleared,
+}
+
+
+@pytest.mark.parametrize("f", FROM_THE_END.values(), ids=FROM_THE_END)
+def test_negative_positions_are_left_to_the_function(f):
+    g = derive.differentiate(f)
+    x = leaf(3, 4)
+    dtype = torch.int32 if f is cleared else torch.int64
+    first, second = (torch.tensor(i, dtype=dtype) for i in ([2, 0], [-1, 0]))
+    torch.testing.assert_close(g(x, first), f(x, first))
+    with pytest.warns(derive.DeriveWarning, match="runs unchanged on arguments"):
+        made = g(x, second)
+    torch.testing.assert_close(made, f(x, second))
+    own, plain = (torch.autograd.grad(h(x, second).sum(), x)[0] for h in (g, f))
+    torch.testing.assert_close(own, plain)
 
 
 def checked(x):

@@ -43,6 +43,13 @@ def accumulated(x, i, j, v):
     return x.index_put((i, j), v, accumulate=True)
 
 
+def clear_before(x, i):
+    """Clear the rows before those at i; that before the first is the last one."""
+    y = x.clone()
+    y[i - 1] = 0
+    return y.exp()
+
+
 READ = [
     (
         lambda x, i: x.new_zeros(3, x.shape[1]).index_add(0, i, x),
@@ -104,6 +111,7 @@ READ = [
     (accumulated, (r(3, 4), I, torch.randint(0, 4, (5,)), r(5)), "i[k] == n and j[k] == c"),
     (put, (r(5, 4), r(5, 4), r(5, 4) > 0), "where(m[n,c], x[n,c]*y[n,c], x[n,c])*2"),
     (put_number, (r(5, 4), r(5, 4) > 0), "where(m[n,c], 0, x[n,c])*2"),
+    (clear_before, (r(3, 4), I), "where(index[k] < 0, index[k] + size(n), index[k]) == n"),
     (put_function, (r(5, 4), r(5) > 0), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
     (lambda x: x[x > 0].sum(), (r(5, 4),), "sum[n,c | x[n,c] > 0](x[n,c])"),
     (

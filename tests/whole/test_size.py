@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 86_500,
+    "derive": 86_600,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_500,
+    "derive/tracing": 9_600,
     "templates": 1_800,
-    "tests": 68_900,
+    "tests": 69_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
