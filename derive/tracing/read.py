@@ -277,13 +277,20 @@ def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
 ) -> tuple[Context, dict[str, tv.TracedValue], tuple[list[tuple[str, tv.TracedValue] | None], Any]]:
     """Return (the context with its equations, the inputs, (the named outputs, their pytree))."""
-    from torch.utils._pytree import tree_structure
+    from torch.utils._pytree import tree_flatten
 
     graph = trace_graph(call, tensors)
     taken = {title, *tensors}
     inputs = _inputs(graph, tensors)
     context = Context(graph, inputs, taken)
     found = _flat_outputs(Reader(context, graph).read(inputs.values()))
+    given, structure = tree_flatten(graph.output)
+    if any(x is None is not other for x, other in zip(found, given, strict=True)):
+        raise DeriveError(
+            "the function returns positions that have no equation, such as those of a max_pool; "
+            "leave them out of the result",
+            kind="torch-result",
+        )
     outputs: list[tuple[str, tv.TracedValue] | None] = []
     for n, x in enumerate(found):
         names = [made[0] for made in outputs if made is not None]
@@ -291,7 +298,7 @@ def _traced_equations(
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor", kind="torch-result")
     context.equations = hoisted_products(context.equations, context.fresh)
-    return context, inputs, (outputs, tree_structure(graph.output))
+    return context, inputs, (outputs, structure)
 
 
 def _flat_outputs(made: Any) -> list[Any]:

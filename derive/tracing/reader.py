@@ -193,7 +193,10 @@ class Reader:
         except DeriveError as error:
             raise self._error(error) from error
         except Exception as error:
-            refused = unread(f"{name} with these arguments is not supported: {error}")
+            flat = list(leaves_of([args, kwargs]))
+            bare = any(isinstance(x, tv.TracedValue) and not x.axes for x in flat)
+            what = "of a tensor without axes" if bare else "with these arguments"
+            refused = unread(f"{name} {what} is not supported: {error}")
             raise self._error(refused) from error
         return made
 
