@@ -40,7 +40,7 @@ from derive.lowering.plain import lower_plain
 from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
-from derive.module.none_variants import with_absent, with_decided_tests
+from derive.module.none_variants import with_absent, with_choices_in_a_row, with_decided_tests
 from derive.module.outside import Outside, is_rational, outside, with_wide_output
 from derive.module.reduced import (
     Reductions,
@@ -259,13 +259,22 @@ def decide_tests(code: Code) -> Code:
 
 
 @as_pass
+def order_choices(code: Code) -> Code:
+    """Choices by one test stand in a row."""
+    return replace(code, made=with_choices_in_a_row(code.program))
+
+
+@as_pass
 def reuse_buffers(code: Code) -> Code:
     """A result overwrites what nothing reads later."""
     return replace(code, made=with_in_place(code.unit.given, code.program))
 
 
 LOWER: tuple[Pass[Code], ...] = (_of_unit(center_differences), lower_bodies, pull_statistics)
-SPECIALIZE: tuple[Pass[Code], ...] = (specialize_none, decide_tests, reuse_buffers)
+SPECIALIZE: tuple[Pass[Code], ...] = (
+    *(specialize_none, decide_tests, order_choices),
+    reuse_buffers,
+)
 
 
 def lower(code: Code, passes: Iterable[Pass[Code]] = LOWER) -> Code:

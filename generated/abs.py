@@ -28,8 +28,7 @@ class _Abs(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = G * input.sign()
         return grad_input
 

@@ -30,8 +30,7 @@ class _Acos(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = reuse.neg(reuse.mul(reuse.rsqrt(1 - input.square()), G))
         return grad_input

@@ -40,11 +40,9 @@ class _Addmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        mat1, mat2 = ctx.saved_tensors
-        alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        mat1, mat2 = rt.cast(low, mat1, mat2)
+        mat1, mat2 = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_mat1 = grad_mat2 = None
         reuse = rt.reuse(G)
@@ -53,9 +51,9 @@ class _Addmm(Function):
         if ctx.needs_input_grad[0]:
             grad_input = ctx.beta * G
         if ctx.needs_input_grad[1]:
-            grad_mat1 = reuse.mul((low_G @ mat2.mT).to(wide), alpha)
+            grad_mat1 = reuse.mul((low_G @ mat2.mT).to(wide), ctx.alpha)
         if ctx.needs_input_grad[2]:
-            grad_mat2 = reuse.mul((mat1.mT @ low_G).to(wide), alpha)
+            grad_mat2 = reuse.mul((mat1.mT @ low_G).to(wide), ctx.alpha)
         return grad_input, grad_mat1, grad_mat2, None, None
 
 

@@ -28,12 +28,10 @@ class _Amin(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, F = ctx.saved_tensors
         dim = ctx.dim
-        keepdim = ctx.keepdim
-        input, F, G = rt.widened(input, F, G)
-        F = F if keepdim else F.unsqueeze(dim)
-        G = G if keepdim else G.unsqueeze(dim)
+        input, F, G = rt.widened(*ctx.saved_tensors, G)
+        F = F if ctx.keepdim else F.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         input_is_F = input == F
         grad_input = torch.where(
             input_is_F, G / input_is_F.sum(dim, keepdim=True).to(G.dtype), 0

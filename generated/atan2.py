@@ -35,8 +35,7 @@ class _Atan2(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, other = ctx.saved_tensors
-        input, other, G = rt.widened(input, other, G)
+        input, other, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_other = None
         reuse = rt.reuse(G)
         input_squared_sum = reuse.add(input.square(), other.square())

@@ -31,20 +31,19 @@ class _AvgPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        kernel_size = ctx.kernel_size
         G = rt.widened(G)[0]
         zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, ctx.input_shape[2]))
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),
             zeros,
-            (1, kernel_size),
+            (1, ctx.kernel_size),
             (1, ctx.stride),
             (0, 0),
             False,
             True,
             1,
         )
-        grad_input = G_through_avg_pool2d.squeeze(-2) / kernel_size
+        grad_input = G_through_avg_pool2d.squeeze(-2) / ctx.kernel_size
         return grad_input, None, None
 
 

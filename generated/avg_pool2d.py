@@ -32,14 +32,13 @@ class _AvgPool2d(Function):
     @staticmethod
     def backward(ctx, G):
         kernel_size = ctx.kernel_size
-        stride = ctx.stride
         G = rt.widened(G)[0]
         zeros = G.new_zeros(()).expand(ctx.input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,
             zeros,
             (kernel_size, kernel_size),
-            (stride, stride),
+            (ctx.stride, ctx.stride),
             (0, 0),
             False,
             True,

@@ -40,11 +40,9 @@ class _Baddbmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        batch1, batch2 = ctx.saved_tensors
-        alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        batch1, batch2 = rt.cast(low, batch1, batch2)
+        batch1, batch2 = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None
         reuse = rt.reuse(G)
@@ -53,9 +51,9 @@ class _Baddbmm(Function):
         if ctx.needs_input_grad[0]:
             grad_input = ctx.beta * G
         if ctx.needs_input_grad[1]:
-            grad_batch1 = reuse.mul((low_G @ batch2.mT).to(wide), alpha)
+            grad_batch1 = reuse.mul((low_G @ batch2.mT).to(wide), ctx.alpha)
         if ctx.needs_input_grad[2]:
-            grad_batch2 = reuse.mul((batch1.mT @ low_G).to(wide), alpha)
+            grad_batch2 = reuse.mul((batch1.mT @ low_G).to(wide), ctx.alpha)
         return grad_input, grad_batch1, grad_batch2, None, None
 
 

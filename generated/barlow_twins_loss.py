@@ -76,11 +76,10 @@ class _BarlowTwinsLoss(Function):
     def backward(ctx, G, _grad_c):
         if G is None:
             return (None,) * 4
-        first, second, c = ctx.saved_tensors
         eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        first, second, c, G = rt.cast(wide, first, second, c, G)
+        first, second, c, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = None
         if rt.unrecorded(G):
             positions_of_first = rt.positions(first.shape[1], G)

@@ -55,10 +55,8 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, running_mean, running_var, weight = ctx.saved_tensors
         q_axes = ctx.q_axes
-        given = rt.widened(input, running_mean, running_var, weight, G)
-        input, running_mean, running_var, weight, G = given
+        input, running_mean, running_var, weight, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
         reuse = rt.reuse(G)

@@ -49,7 +49,6 @@ class _Bilinear(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
-        b_leading = ctx.b_leading
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = rt.cast(low, weight)[0]
@@ -69,7 +68,7 @@ class _Bilinear(Function):
             )
         if ctx.needs_input_grad[2]:
             grad_weight = torch.tensordot(
-                G_input1.to(low), input2.to(low), (b_leading, b_leading)
+                G_input1.to(low), input2.to(low), (ctx.b_leading, ctx.b_leading)
             )
         if ctx.needs_input_grad[3]:
             grad_bias = G.sum_to_size((ctx.weight_shape[0],))

@@ -55,8 +55,7 @@ class _BinaryCrossEntropy(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target, weight = ctx.saved_tensors
-        input, target, weight, G = rt.widened(input, target, weight, G)
+        input, target, weight, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = grad_weight = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G

@@ -57,9 +57,7 @@ class _BinaryCrossEntropyWithLogits(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target, weight, pos_weight = ctx.saved_tensors
-        given = rt.widened(input, target, weight, pos_weight, G)
-        input, target, weight, pos_weight, G = given
+        input, target, weight, pos_weight, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         reuse = rt.reuse(G)
         needs = ctx.needs_input_grad

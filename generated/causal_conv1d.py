@@ -47,14 +47,13 @@ class _CausalConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         dilation = ctx.dilation
-        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            dilation_difference = dilation * weight_shape[2] - dilation
+            dilation_difference = dilation * ctx.weight_shape[2] - dilation
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
                 torch.nn.functional.pad(G, (0, dilation_difference)).to(low),
@@ -64,7 +63,7 @@ class _CausalConv1d(Function):
         if ctx.needs_input_grad[1]:
             padded_input = torch.nn.functional.pad(input, (dilation_difference, 0))
             grad_weight = torch.nn.grad.conv1d_weight(
-                padded_input.to(low), weight_shape, G.to(low), dilation=dilation
+                padded_input.to(low), ctx.weight_shape, G.to(low), dilation=dilation
             ).flip(2)
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2))

@@ -63,10 +63,9 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        x1, x2, D, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, D, centre, G = rt.cast(wide, x1, x2, D, centre, G)
+        x1, x2, D, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

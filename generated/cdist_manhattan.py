@@ -32,8 +32,7 @@ class _CdistManhattan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        x1, x2 = ctx.saved_tensors
-        x1, x2, G = rt.widened(x1, x2, G)
+        x1, x2, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         reuse = rt.reuse(G)
         x1_G = reuse.mul(

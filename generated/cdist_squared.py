@@ -57,10 +57,9 @@ class _CdistSquared(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        x1, x2, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, centre, G = rt.cast(wide, x1, x2, centre, G)
+        x1, x2, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

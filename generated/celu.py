@@ -32,18 +32,16 @@ class _Celu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        alpha = ctx.alpha
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             grad_input = torch.ops.aten.elu_backward(
-                G, alpha, 1, 1 / alpha, False, input
+                G, ctx.alpha, 1, 1 / ctx.alpha, False, input
             )
             return grad_input, None
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         input_positive = input > 0
         grad_input = G * rt.where(
-            input_positive, 1, torch.where(~input_positive, input / alpha, 1).exp()
+            input_positive, 1, torch.where(~input_positive, input / ctx.alpha, 1).exp()
         )
         return grad_input, None
 

@@ -32,8 +32,7 @@ class _Clamp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = rt.where((input >= ctx.lo) & (input <= ctx.hi), G, 0)
         return grad_input, None, None
 

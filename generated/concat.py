@@ -33,12 +33,11 @@ class _Concat(Function):
     @staticmethod
     def backward(ctx, G):
         dim = ctx.dim
-        A_shape = ctx.A_shape
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
-            grad_A = G.narrow(dim, 0, A_shape[dim])
+            grad_A = G.narrow(dim, 0, ctx.A_shape[dim])
         if ctx.needs_input_grad[1]:
-            grad_B = G.narrow(dim, A_shape[dim], ctx.B_shape[dim])
+            grad_B = G.narrow(dim, ctx.A_shape[dim], ctx.B_shape[dim])
         return grad_A, grad_B, None
 
 

@@ -41,30 +41,26 @@ class _Conv2d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
-        stride = ctx.stride
-        padding = ctx.padding
-        dilation = ctx.dilation
         low = ctx.low
-        input, weight, G = rt.cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv2d_input(
                 ctx.input_shape,
                 weight,
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv2d_weight(
                 input,
                 ctx.weight_shape,
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, 2, 3))

@@ -40,13 +40,8 @@ class _ConvTranspose1d(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        weight = inputs[1]
-        bias = inputs[2]
-        ctx.stride = inputs[3]
-        ctx.padding = inputs[4]
-        ctx.output_padding = inputs[5]
-        ctx.dilation = inputs[6]
+        input, weight = inputs[:2]
+        bias, ctx.stride, ctx.padding, ctx.output_padding, ctx.dilation = inputs[2:]
         ctx.low = rt.autocast_product(input, weight, bias)
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
@@ -57,13 +52,12 @@ class _ConvTranspose1d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input, weight = rt.cast(low, input, weight)
+        input, weight = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:

@@ -30,8 +30,7 @@ class _Cos(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = reuse.neg(reuse.mul(input.sin(), G))
         return grad_input

@@ -66,8 +66,7 @@ class _CosineEmbeddingLoss(Function):
     def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
         if G is None:
             return (None,) * 5
-        input1, input2, target, square1, square2, cosine = ctx.saved_tensors
-        given = rt.widened(input1, input2, target, square1, square2, cosine, G)
+        given = rt.widened(*ctx.saved_tensors, G)
         input1, input2, target, square1, square2, cosine, G = given
         grad_input1 = grad_input2 = grad_target = None
         first_order = rt.unrecorded(G)

@@ -66,10 +66,9 @@ class _CovarianceOfQuaternion(Function):
     def backward(ctx, G, _grad_R):
         if G is None:
             return (None,) * 2
-        quaternion, scale, R = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        quaternion, scale, R, G = rt.cast(wide, quaternion, scale, R, G)
+        quaternion, scale, R, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_quaternion = grad_scale = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

@@ -36,31 +36,26 @@ class _CrossEntropy(Function):
             F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
             target_differs = target != ignore_index
             masked_target = torch.where(target_differs, target, 0)
+            F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
+            if weight is None:
+                weight_F = (1 - label_smoothing) * F_at_masked_target
+            else:
+                weight_at_masked_target = weight.index_select(
+                    0, masked_target.flatten()
+                ).reshape(target.shape)
+                weight_F = (
+                    (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
+                )
             if label_smoothing != 0:
                 if weight is None:
                     F_weight = F.sum(1)
                 else:
                     F_weight = torch.tensordot(F, weight, ((1,), (0,)))
-            else:
-                F_weight = None
-            if weight is None:
-                weight_at_masked_target = None
-            else:
-                weight_at_masked_target = weight.index_select(
-                    0, masked_target.flatten()
-                ).reshape(target.shape)
-            F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None:
-                weight_F = (1 - label_smoothing) * F_at_masked_target
-            else:
-                weight_F = (
-                    (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
+                label_smoothing_F_weight = (
+                    label_smoothing / (input.shape[1] or math.nan) * F_weight
                 )
-            label_smoothing_F_weight = (
-                label_smoothing / (input.shape[1] or math.nan) * F_weight
-                if label_smoothing != 0
-                else input.new_zeros(()).expand(target.shape)
-            )
+            else:
+                label_smoothing_F_weight = input.new_zeros(()).expand(target.shape)
             loss = torch.where(
                 target_differs, -(weight_F + label_smoothing_F_weight), 0
             )
@@ -81,7 +76,6 @@ class _CrossEntropy(Function):
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
-        q_axes = ctx.q_axes
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -106,14 +100,14 @@ class _CrossEntropy(Function):
                 * weight.index_select(0, flat_masked_target).reshape(target.shape)
             )
             spread_G_weight = G_weight.unsqueeze(1)
-            label_smoothing_G_with_weight = (
-                (
+            if weight is None:
+                label_smoothing_G_with_weight = (
                     rt.ieee_divide(minus_label_smoothing, F.shape[1]) * G.unsqueeze(1)
                 ).expand(F.shape)
-                if weight is None
-                else rt.unsqueeze(minus_label_smoothing * weight / F.shape[1], q_axes)
-                * G.unsqueeze(1)
-            )
+            else:
+                label_smoothing_G_with_weight = rt.unsqueeze(
+                    minus_label_smoothing * weight / F.shape[1], ctx.q_axes
+                ) * G.unsqueeze(1)
             G_weight_by_masked_target = rt.scatter_add(
                 label_smoothing_G_with_weight, 1, spread_masked_target, spread_G_weight
             )
@@ -140,7 +134,7 @@ class _CrossEntropy(Function):
             ).reshape((target.shape[0] * math.prod(target.shape[1:]),))
             scaled_label_smoothing = minus_label_smoothing / (F.shape[1] or math.nan)
             grad_weight = (
-                scaled_label_smoothing * masked_G_masked_F.sum((0, *q_axes))
+                scaled_label_smoothing * masked_G_masked_F.sum((0, *ctx.q_axes))
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
             ).index_add(0, flat_masked_target, masked_G_F)

@@ -68,26 +68,23 @@ class _CrossEntropyProbabilities(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        target, weight, F = ctx.saved_tensors
-        label_smoothing = ctx.label_smoothing
         q_axes = ctx.q_axes
-        loss_shape = ctx.loss_shape
         grad_input = grad_target = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            target, weight, F, G = rt.widened(target, weight, F, G)
+            target, weight, F, G = rt.widened(*ctx.saved_tensors, G)
         else:
             if G is None:
                 G = G_F.new_zeros(ctx.output_shape)
-            target, weight, F, G, G_F = rt.widened(target, weight, F, G, G_F)
-        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-        G = G.expand(loss_shape)
-        one_minus_label_smoothing = 1 - label_smoothing
+            target, weight, F, G, G_F = rt.widened(*ctx.saved_tensors, G, G_F)
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
+        G = G.expand(ctx.loss_shape)
+        one_minus_label_smoothing = 1 - ctx.label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             label_smoothing_sum = reuse.add(
                 one_minus_label_smoothing * target,
-                label_smoothing / (target.shape[1] or math.nan),
+                ctx.label_smoothing / (target.shape[1] or math.nan),
             )
         if ctx.needs_input_grad[0]:
             if first_order:

@@ -44,11 +44,9 @@ class _Cumprod(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        dim = ctx.dim
-        input, G = rt.widened(input, G)
-        grad_input = rt.exclusive_cumprod(input, dim) * rt.linear_recurrence(
-            G, input, dim
+        input, G = rt.widened(*ctx.saved_tensors, G)
+        grad_input = rt.exclusive_cumprod(input, ctx.dim) * rt.linear_recurrence(
+            G, input, ctx.dim
         )
         return grad_input, None
 

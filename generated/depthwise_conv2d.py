@@ -47,33 +47,28 @@ class _DepthwiseConv2d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
-        stride = ctx.stride
-        padding = ctx.padding
-        dilation = ctx.dilation
         input_shape = ctx.input_shape
-        weight_shape = ctx.weight_shape
         low = ctx.low
-        input, weight, G = rt.cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv2d_input(
                 input_shape,
                 weight.unsqueeze(1),
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
                 groups=input_shape[1],
             )
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv2d_weight(
                 input,
-                (input_shape[1], 1, weight_shape[1], weight_shape[2]),
+                (input_shape[1], 1, ctx.weight_shape[1], ctx.weight_shape[2]),
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
                 groups=input_shape[1],
             )
             grad_weight = grad_weight.squeeze(1)

@@ -62,7 +62,6 @@ class _DiceLoss(Function):
         if G is None:
             return (None,) * 4
         input, target, u, both = ctx.saved_tensors
-        smooth = ctx.smooth
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
         input, target, u, both, G = rt.widened(input, target, u, both, G)
@@ -71,14 +70,14 @@ class _DiceLoss(Function):
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         if first_order:
-            both_plus_smooth = both + smooth
+            both_plus_smooth = both + ctx.smooth
             grad_both = G * u / both_plus_smooth.square()  # grad_both[n]
         probability = input.sigmoid()  # probability[n,*q]
         if not first_order:
             found = rt.sum_over(target * probability, q_axes)  # found[n]
             both = rt.sum_over(target, q_axes) + rt.sum_over(probability, q_axes)
-            both_plus_smooth = both + smooth
-            grad_both = G * (2 * found + smooth) / both_plus_smooth.square()
+            both_plus_smooth = both + ctx.smooth
+            grad_both = G * (2 * found + ctx.smooth) / both_plus_smooth.square()
         twice_G_quotient = rt.unsqueeze(2 * G / both_plus_smooth, q_axes)
         spread_grad_both = rt.unsqueeze(grad_both, q_axes)
         if ctx.needs_input_grad[0]:

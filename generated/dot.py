@@ -34,8 +34,7 @@ class _Dot(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, tensor = ctx.saved_tensors
-        input, tensor, G = rt.widened_for_kernel(input, tensor, G)
+        input, tensor, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = grad_tensor = None
         if ctx.needs_input_grad[0]:
             grad_input = G * tensor

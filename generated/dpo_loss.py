@@ -63,21 +63,15 @@ class _DpoLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
-        chosen = inputs[0]
-        rejected = inputs[1]
-        reference_chosen = inputs[2]
-        reference_rejected = inputs[3]
-        ctx.beta = inputs[4]
-        ctx.label_smoothing = inputs[5]
-        ctx.reduction = inputs[6]
+        chosen, rejected, reference_chosen = inputs[:3]
+        reference_rejected, ctx.beta, ctx.label_smoothing, ctx.reduction = inputs[3:]
         ctx.save_for_backward(chosen, rejected, reference_chosen, reference_rejected)
 
     @staticmethod
     def backward(ctx, G):
-        chosen, rejected, reference_chosen, reference_rejected = ctx.saved_tensors
         beta = ctx.beta
         label_smoothing = ctx.label_smoothing
-        given = rt.widened(chosen, rejected, reference_chosen, reference_rejected, G)
+        given = rt.widened(*ctx.saved_tensors, G)
         chosen, rejected, reference_chosen, reference_rejected, G = given
         grad_chosen = grad_rejected = grad_reference_chosen = None
         grad_reference_rejected = None
@@ -149,13 +143,5 @@ def dpo_loss(
         )
         values = chosen, rejected, reference_chosen, reference_rejected, reduction
         raise rt.explained("dpo_loss", signature, *values)
-    arguments = (
-        chosen,
-        rejected,
-        reference_chosen,
-        reference_rejected,
-        beta,
-        label_smoothing,
-        reduction,
-    )
-    return rt.apply(_DpoLoss, *arguments)
+    arguments = chosen, rejected, reference_chosen, reference_rejected, beta
+    return rt.apply(_DpoLoss, *arguments, label_smoothing, reduction)

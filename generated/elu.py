@@ -32,11 +32,10 @@ class _Elu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input), None
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp())
         return grad_input, None
 

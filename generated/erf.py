@@ -32,8 +32,7 @@ class _Erf(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = reuse.mul(
             2 / math.sqrt(math.pi) * G, reuse.exp(reuse.neg(input.square()))

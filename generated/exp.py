@@ -29,8 +29,7 @@ class _Exp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
-        F, G = rt.widened_for_kernel(F, G)
+        F, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = G * F
         return grad_input
 

@@ -29,8 +29,7 @@ class _Expm1(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
-        F, G = rt.widened(F, G)
+        F, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = G * (1 + F)
         return grad_input
 

@@ -51,8 +51,7 @@ class _GaussianCrps(Function):
 
     @staticmethod
     def backward(ctx, G):
-        loc, scale, target = ctx.saved_tensors
-        loc, scale, target, G = rt.widened(loc, scale, target, G)
+        loc, scale, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_loc = grad_scale = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(loc.shape) if ctx.reduction == "mean" else G

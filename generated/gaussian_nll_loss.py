@@ -45,20 +45,18 @@ class _GaussianNllLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target, var = ctx.saved_tensors
-        eps = ctx.eps
-        input, target, var, G = rt.widened(input, target, var, G)
+        input, target, var, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = grad_var = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         input_minus_target = input - target
-        variance = var.clamp(min=eps)  # variance[*p]
+        variance = var.clamp(min=ctx.eps)  # variance[*p]
         if ctx.needs_input_grad[0]:
             grad_input = reuse.div(G * input_minus_target, variance)
         if ctx.needs_input_grad[1]:
             grad_target = reuse.div(-G * input_minus_target, variance)
         if ctx.needs_input_grad[2]:
-            var_above = var >= eps
+            var_above = var >= ctx.eps
             guarded_variance = rt.guarded(variance, var_above, 1)
             input_G = reuse.mul(
                 1 - reuse.div(reuse.square(input_minus_target), guarded_variance),

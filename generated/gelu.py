@@ -41,11 +41,10 @@ class _GeluNone(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.gelu_backward(G, input)
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
         grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
         return grad_input
@@ -68,11 +67,10 @@ class _GeluTanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.gelu_backward(G, input, approximate="tanh")
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         input_squared = input.square()
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         tanh_inner = inner.tanh()

@@ -34,11 +34,10 @@ class _GlobalAvgPool(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input_shape = ctx.input_shape
         G = rt.widened_for_kernel(G)[0]
         grad_input = rt.unsqueeze(
-            G / (math.prod(input_shape[2:]) or 1), ctx.q_axes
-        ).expand(input_shape)
+            G / (math.prod(ctx.input_shape[2:]) or 1), ctx.q_axes
+        ).expand(ctx.input_shape)
         return grad_input
 
 

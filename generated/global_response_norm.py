@@ -59,10 +59,8 @@ class _GlobalResponseNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 4
-        input, weight, norm = ctx.saved_tensors
-        eps = ctx.eps
         input_shape = ctx.input_shape
-        input, weight, norm, G = rt.widened(input, weight, norm, G)
+        input, weight, norm, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -72,13 +70,13 @@ class _GlobalResponseNorm(Function):
             input = input.reshape((input_shape[0], s_size, input_shape[-1]))
             if not first_order:
                 norm = input.square().sum(1).sqrt()  # norm[n,c]
-            eps_plus_mean_of_norm = eps + norm.mean(1, keepdim=True)
+            eps_plus_mean_of_norm = ctx.eps + norm.mean(1, keepdim=True)
             share = norm / eps_plus_mean_of_norm  # share[n,c]
             sum_of_G_input = (G * input).sum(1)
         if ctx.needs_input_grad[0]:
             grad_share = weight * sum_of_G_input  # grad_share[n,c]
             grad_share_difference = grad_share / eps_plus_mean_of_norm - (
-                (grad_share * share).sum(1) / (eps * input.shape[2] + norm.sum(1))
+                (grad_share * share).sum(1) / (ctx.eps * input.shape[2] + norm.sum(1))
             ).unsqueeze(1)
             grad_input = reuse.addcmul(
                 (1 + weight * share).unsqueeze(1) * G,

@@ -32,10 +32,9 @@ class _Gram(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        input = rt.cast(low, input)[0]
+        input = rt.cast(low, *ctx.saved_tensors)[0]
         G = rt.cast(wide, G)[0]
         grad_input = (G + G.mT).to(low) @ input
         return grad_input

@@ -99,7 +99,6 @@ class _GraphAttention(Function):
             projected,
             scores,
         ) = ctx.saved_tensors
-        negative_slope = ctx.negative_slope
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         grad_x = grad_weight = grad_att_source = grad_att_target = None
@@ -109,7 +108,7 @@ class _GraphAttention(Function):
             given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
             att_source, att_target, output, projected, scores, G = given
             a = torch.ops.aten.leaky_relu_backward(
-                scores, scores, negative_slope, False
+                scores, scores, ctx.negative_slope, False
             )
             extreme_a_by_spread_target = G.new_full(
                 (x.shape[0], att_source.shape[0]), -math.inf
@@ -127,7 +126,7 @@ class _GraphAttention(Function):
                 att_target * projected_at_target
             ).sum(2)
             scores_positive = scores > 0
-            a = rt.where(scores_positive, scores, negative_slope * scores)  # a[k,h]
+            a = rt.where(scores_positive, scores, ctx.negative_slope * scores)  # a[k,h]
             spread_target = target.unsqueeze(1).expand(
                 (source.shape[0], att_source.shape[0])
             )
@@ -154,14 +153,14 @@ class _GraphAttention(Function):
                 projected_at_source - split_output.index_select(0, target)
             ).mul_(G_at_target).sum(2)
             grad_scores = torch.ops.aten.leaky_relu_backward(  # grad_scores[k,h]
-                grad_a, scores, negative_slope, False
+                grad_a, scores, ctx.negative_slope, False
             )
         else:
             grad_a = exp_difference * (
                 G_at_target
                 * (projected_at_source - split_output.index_select(0, target)).to(wide)
             ).sum(2)
-            grad_scores = rt.where(scores_positive, grad_a, negative_slope * grad_a)
+            grad_scores = rt.where(scores_positive, grad_a, ctx.negative_slope * grad_a)
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
                 zeros_with_G = G.new_zeros(
                     (x.shape[0], att_source.shape[0], att_source.shape[1])
@@ -248,13 +247,5 @@ def graph_attention(
         )
         values = x, weight, att_source, att_target, source, target
         raise rt.explained("graph_attention", signature, *values)
-    arguments = (
-        x,
-        weight,
-        att_source,
-        att_target,
-        source,
-        target,
-        negative_slope,
-    )
+    arguments = x, weight, att_source, att_target, source, target, negative_slope
     return rt.apply(_GraphAttention, *arguments)[0]

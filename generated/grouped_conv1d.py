@@ -47,24 +47,19 @@ class _GroupedConv1d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
-        stride = ctx.stride
-        padding = ctx.padding
-        dilation = ctx.dilation
         groups = ctx.groups
         weight_shape = ctx.weight_shape
-        input_shape = ctx.input_shape
         low = ctx.low
-        input, weight, G = rt.cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(
-                (input_shape[0], groups * weight_shape[1], input_shape[2]),
+                (ctx.input_shape[0], groups * weight_shape[1], ctx.input_shape[2]),
                 weight,
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
                 groups=groups,
             )
         if ctx.needs_input_grad[1]:
@@ -73,9 +68,9 @@ class _GroupedConv1d(Function):
                 input,
                 (scaled_groups, weight_shape[1], weight_shape[2]),
                 G,
-                stride=stride,
-                padding=padding,
-                dilation=dilation,
+                stride=ctx.stride,
+                padding=ctx.padding,
+                dilation=ctx.dilation,
                 groups=groups,
             )
         if ctx.needs_input_grad[2]:

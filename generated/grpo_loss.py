@@ -53,14 +53,8 @@ class _GrpoLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
-        logprob = inputs[0]
-        old_logprob = inputs[1]
-        reference_logprob = inputs[2]
-        reward = inputs[3]
-        mask = inputs[4]
-        ctx.clip = inputs[5]
-        ctx.beta = inputs[6]
-        ctx.eps = inputs[7]
+        logprob, old_logprob = inputs[:2]
+        reference_logprob, reward, mask, ctx.clip, ctx.beta, ctx.eps = inputs[2:]
         ctx.reward_shape = reward.shape
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
@@ -180,14 +174,5 @@ def grpo_loss(
         )
         values = logprob, old_logprob, reference_logprob, reward, mask
         raise rt.explained("grpo_loss", signature, *values)
-    arguments = (
-        logprob,
-        old_logprob,
-        reference_logprob,
-        reward,
-        mask,
-        clip,
-        beta,
-        eps,
-    )
+    arguments = logprob, old_logprob, reference_logprob, reward, mask, clip, beta, eps
     return rt.apply(_GrpoLoss, *arguments)

@@ -32,8 +32,7 @@ class _Hardshrink(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.hardshrink_backward(G, input, ctx.lambd), None
         grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)

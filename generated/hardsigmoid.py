@@ -36,8 +36,7 @@ class _Hardsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
         grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)

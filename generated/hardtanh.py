@@ -24,11 +24,11 @@ class _Hardtanh(Function):
         dtype = input.dtype
         input = rt.widened(input)[0]
         min_val_below = min_val <= max_val
-        minus_max_val = -max_val if not min_val_below else None
-        if not min_val_below:
-            minus_input = -torch.threshold(-input, minus_max_val, minus_max_val)
-        else:
+        if min_val_below:
             minus_input = None
+        else:
+            minus_max_val = -max_val
+            minus_input = -torch.threshold(-input, minus_max_val, minus_max_val)
         return (
             torch.ops.aten.hardtanh(input, min_val, max_val)
             if min_val_below
@@ -42,8 +42,7 @@ class _Hardtanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = torch.ops.aten.hardtanh_backward(
             G, input, ctx.min_val, ctx.max_val
         )

@@ -50,8 +50,7 @@ class _HingeEmbeddingLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if ctx.needs_input_grad[0]:

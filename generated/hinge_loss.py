@@ -45,8 +45,7 @@ class _HingeLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G

@@ -54,14 +54,12 @@ class _HuberLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        delta = ctx.delta
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
         e = input - target  # e[*p]
-        clamped_e = reuse.clamp(e, -delta, delta)
+        clamped_e = reuse.clamp(e, -ctx.delta, ctx.delta)
         if ctx.needs_input_grad[0]:
             grad_input = (
                 G * clamped_e if ctx.needs_input_grad[1] else reuse.mul(clamped_e, G)

@@ -36,8 +36,7 @@ class _KhatriRao(Function):
 
     @staticmethod
     def backward(ctx, G):
-        A, B = ctx.saved_tensors
-        A, B, G = rt.widened(A, B, G)
+        A, B, G = rt.widened(*ctx.saved_tensors, G)
         grad_A = grad_B = None
         G = rt.unflatten(G, 0, (ctx.A_shape[0], ctx.B_shape[0]))
         if ctx.needs_input_grad[0]:

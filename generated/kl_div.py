@@ -56,14 +56,11 @@ class _KlDiv(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = ctx.loss_shape
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G / loss_shape[0] if reduction == "batchmean" else G
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
+        G = G / ctx.loss_shape[0] if ctx.reduction == "batchmean" else G
         if ctx.needs_input_grad[0]:
             grad_input = -G * target
         if ctx.needs_input_grad[1]:

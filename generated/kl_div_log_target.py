@@ -54,14 +54,11 @@ class _KlDivLogTarget(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
-        reduction = ctx.reduction
-        loss_shape = ctx.loss_shape
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loss_shape) if reduction == "mean" else G
-        G = G / loss_shape[0] if reduction == "batchmean" else G
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
+        G = G / ctx.loss_shape[0] if ctx.reduction == "batchmean" else G
         exp_target = target.exp()
         if ctx.needs_input_grad[0]:
             minus_G = -G

@@ -41,15 +41,12 @@ class _Kron(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, other = ctx.saved_tensors
-        input_shape = ctx.input_shape
-        other_shape = ctx.other_shape
-        input, other, G = rt.widened(input, other, G)
+        input, other, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_other = None
         G = rt.unflatten(
-            rt.unflatten(G, 1, (input_shape[1], other_shape[1])),
+            rt.unflatten(G, 1, (ctx.input_shape[1], ctx.other_shape[1])),
             0,
-            (input_shape[0], other_shape[0]),
+            (ctx.input_shape[0], ctx.other_shape[0]),
         )
         if ctx.needs_input_grad[0]:
             grad_input = (G * other.unsqueeze(1)).sum((1, 3))

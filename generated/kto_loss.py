@@ -65,14 +65,8 @@ class _KtoLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        policy = inputs[0]
-        reference = inputs[1]
-        unrelated = inputs[2]
-        desirable = inputs[4]
-        ctx.beta = inputs[5]
-        ctx.desirable_weight = inputs[6]
-        ctx.undesirable_weight = inputs[7]
-        ctx.reduction = inputs[8]
+        policy, reference, unrelated, _, desirable, ctx.beta = inputs[:6]
+        ctx.desirable_weight, ctx.undesirable_weight, ctx.reduction = inputs[6:]
         divergence = output[1]
         ctx.mark_non_differentiable(divergence)
         ctx.set_materialize_grads(False)
@@ -92,14 +86,13 @@ class _KtoLoss(Function):
             return (None,) * 9
         policy, reference, desirable, divergence = ctx.saved_tensors
         beta = ctx.beta
-        loss_shape = ctx.loss_shape
         policy, reference, divergence, G = rt.widened(policy, reference, divergence, G)
         grad_policy = grad_reference = grad_unrelated = grad_unrelated_reference = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if first_order:
-            G = G.expand(loss_shape)
+            G = G.expand(ctx.loss_shape)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             reward = reuse.mul(reuse.sub(policy - reference, divergence), beta)
             if first_order:
@@ -192,15 +185,8 @@ def kto_loss(
         )
         values = policy, reference, unrelated, unrelated_reference, desirable, reduction
         raise rt.explained("kto_loss", signature, *values)
-    arguments = (
-        policy,
-        reference,
-        unrelated,
-        unrelated_reference,
-        desirable,
-        beta,
-        desirable_weight,
-        undesirable_weight,
-        reduction,
+    arguments = policy, reference, unrelated, unrelated_reference, desirable, beta
+    result = rt.apply(
+        _KtoLoss, *arguments, desirable_weight, undesirable_weight, reduction
     )
-    return rt.apply(_KtoLoss, *arguments)[0]
+    return result[0]

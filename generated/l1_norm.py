@@ -30,8 +30,7 @@ class _L1Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
         grad_input = G * input.sign()
         return grad_input, None, None

@@ -34,12 +34,9 @@ class _L2Norm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, F = ctx.saved_tensors
-        dim = ctx.dim
-        keepdim = ctx.keepdim
-        input, F, G = rt.widened(input, F, G)
-        F = F if keepdim else F.unsqueeze(dim)
-        G = G if keepdim else G.unsqueeze(dim)
+        input, F, G = rt.widened(*ctx.saved_tensors, G)
+        F = F if ctx.keepdim else F.unsqueeze(ctx.dim)
+        G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
         F_nonzero = F != 0
         grad_input = rt.keep_where_(G / rt.guarded(F, F_nonzero, 1) * input, F_nonzero)
         return grad_input, None, None

@@ -34,18 +34,16 @@ class _LaplacianKernel(Function):
 
     @staticmethod
     def backward(ctx, G):
-        x1, x2, K = ctx.saved_tensors
-        gamma = ctx.gamma
-        x1, x2, K, G = rt.widened(x1, x2, K, G)
+        x1, x2, K, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         reuse = rt.reuse(G)
         x1_G_K = reuse.mul(
             reuse.sign(x1.unsqueeze(-2) - x2.unsqueeze(-3)), (G * K).unsqueeze(-1)
         )
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul(x1_G_K.sum(-2), -gamma)
+            grad_x1 = reuse.mul(x1_G_K.sum(-2), -ctx.gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.mul(x1_G_K.sum(-3), gamma)
+            grad_x2 = reuse.mul(x1_G_K.sum(-3), ctx.gamma)
         return grad_x1, grad_x2, None
 
 

@@ -32,8 +32,7 @@ class _LeakyRelu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             grad_input = torch.ops.aten.leaky_relu_backward(
                 G, input, ctx.negative_slope, False

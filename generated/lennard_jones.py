@@ -66,8 +66,7 @@ class _LennardJones(Function):
     def backward(ctx, G, _grad_centre, _grad_squared):
         if G is None:
             return (None,) * 3
-        position, centre, squared = ctx.saved_tensors
-        position, centre, squared, G = rt.widened(position, centre, squared, G)
+        position, centre, squared, G = rt.widened(*ctx.saved_tensors, G)
         first_order = rt.unrecorded(G)
         if not first_order:
             detached_position = position.detach()

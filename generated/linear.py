@@ -39,15 +39,13 @@ class _Linear(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
-        b_leading = ctx.b_leading
         low = ctx.low
-        input, weight, G = rt.cast(low, input, weight, G)
+        input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = G @ weight
         if ctx.needs_input_grad[1]:
-            grad_weight = torch.tensordot(G, input, (b_leading, b_leading))
+            grad_weight = torch.tensordot(G, input, (ctx.b_leading, ctx.b_leading))
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum_to_size((ctx.weight_shape[0],))
         return grad_input, grad_weight, grad_bias

@@ -74,13 +74,8 @@ class _LinearCrossEntropy(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        input = inputs[0]
-        linear_weight = inputs[1]
-        target = inputs[2]
-        linear_bias = inputs[3]
-        weight = inputs[4]
-        ctx.ignore_index = inputs[5]
-        ctx.label_smoothing = inputs[6]
+        input, linear_weight = inputs[:2]
+        target, linear_bias, weight, ctx.ignore_index, ctx.label_smoothing = inputs[2:]
         F = output[1]
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
@@ -154,6 +149,7 @@ class _LinearCrossEntropy(Function):
                     weight_at_masked_target = weight.index_select(0, masked_target)
                     full_weight = weight
                 label_smoothing_full_weight = label_smoothing * full_weight.mean()
+                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
                 full_weight_difference = (
                     label_smoothing_full_weight - label_smoothing_minus_one
                     if weight is None
@@ -165,7 +161,6 @@ class _LinearCrossEntropy(Function):
                     if weight is None
                     else (label_smoothing_G * weight_at_masked_target).unsqueeze(1)
                 )
-                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
                 G_full_weight_exp_F = (
                     G.unsqueeze(1) * full_weight_difference * exp_F
                     if weight is None
@@ -275,28 +270,11 @@ def linear_cross_entropy(
             "weight[c]=None; label_smoothing>=0; label_smoothing<=1; "
             "reduction in mean|sum|none"
         )
-        raise rt.explained(
-            "linear_cross_entropy",
-            signature,
-            input,
-            linear_weight,
-            target,
-            linear_bias,
-            weight,
-            label_smoothing,
-            reduction,
-        )
+        values = input, linear_weight, target, linear_bias, weight, label_smoothing
+        raise rt.explained("linear_cross_entropy", signature, *values, reduction)
     dtype = rt.autocast_float32(input, linear_weight, linear_bias, weight)
-    arguments = (
-        input,
-        linear_weight,
-        target,
-        linear_bias,
-        weight,
-        ignore_index,
-        label_smoothing,
-    )
-    loss = rt.apply(_LinearCrossEntropy, *arguments)[0]
+    arguments = input, linear_weight, target, linear_bias, weight, ignore_index
+    loss = rt.apply(_LinearCrossEntropy, *arguments, label_smoothing)[0]
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
     return _linear_cross_entropy_reduced(

@@ -48,11 +48,8 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         window = ctx.window
-        alpha = ctx.alpha
-        beta = ctx.beta
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         half_window = (window - 1) // 2
         half_window2 = window // 2
@@ -64,12 +61,12 @@ class _LocalResponseNorm(Function):
             1, half_window2 + half_window + 1, 1
         )
         divisor = reuse.add(  # divisor[n,c,*q]
-            alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
+            ctx.alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
             ctx.k,
         )
-        minus_beta = -beta
+        minus_beta = -ctx.beta
         grad_divisor = (  # grad_divisor[n,c,*q]
-            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + beta))
+            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + ctx.beta))
             if minus_beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
@@ -80,7 +77,7 @@ class _LocalResponseNorm(Function):
         sum_of_grad_divisor = part_of_grad_divisor.sum(-1).narrow(1, 0, input.shape[1])
         grad_input = reuse.addcmul(
             reuse.mul(reuse.pow(divisor, minus_beta), G),
-            2 * alpha / window * input,
+            2 * ctx.alpha / window * input,
             sum_of_grad_divisor,
         )
         return grad_input, None, None, None, None

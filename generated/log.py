@@ -30,8 +30,7 @@ class _Log(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = G / input
         return grad_input
 

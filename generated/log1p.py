@@ -30,8 +30,7 @@ class _Log1p(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = G / (1 + input)
         return grad_input
 

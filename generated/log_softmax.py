@@ -32,11 +32,10 @@ class _LogSoftmax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            F, G = rt.widened_for_kernel(F, G)
+            F, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype), None
-        F, G = rt.widened(F, G)
+        F, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = G - G.sum(ctx.dim, keepdim=True) * F.exp()
         return grad_input, None
 

@@ -34,8 +34,7 @@ class _Logcumsumexp(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, F = ctx.saved_tensors
-        input, F, G = rt.widened(input, F, G)
+        input, F, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         clamped_F = F.clamp_min(torch.finfo(G.dtype).min)
         grad_input = reuse.mul(

@@ -30,8 +30,7 @@ class _Logsigmoid(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = reuse.mul(reuse.sigmoid(-input), G)
         return grad_input

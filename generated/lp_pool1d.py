@@ -36,15 +36,13 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
-        stride = ctx.stride
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
-        windows_of_input = input.unfold(2, kernel_size, stride)
+        windows_of_input = input.unfold(2, kernel_size, ctx.stride)
         positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
-        kernel_size_sum = positions_of_kernel_size + stride * rt.positions(
+        kernel_size_sum = positions_of_kernel_size + ctx.stride * rt.positions(
             G.shape[2], G
         )
         input_to_norm_type = windows_of_input.mT ** (norm_type - 1)

@@ -38,22 +38,18 @@ class _LsqQuantize(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, step = ctx.saved_tensors
-        qmin = ctx.qmin
-        qmax = ctx.qmax
-        gradient_scale = ctx.gradient_scale
-        input, step, G = rt.widened(input, step, G)
+        input, step, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_step = None
         reuse = rt.reuse(G)
-        scaled = gradient_scale * step
+        scaled = ctx.gradient_scale * step
         s = scaled + (step - scaled).detach()
         input_over_s = input / s
-        valid_input_over_s = (input_over_s >= qmin) & (input_over_s <= qmax)
+        valid_input_over_s = (input_over_s >= ctx.qmin) & (input_over_s <= ctx.qmax)
         if ctx.needs_input_grad[0]:
             grad_input = rt.where(valid_input_over_s, G, 0)
         if ctx.needs_input_grad[1]:
-            v = reuse.clamp(input_over_s, qmin, qmax)  # v[*p]
-            grad_step = gradient_scale * (
+            v = reuse.clamp(input_over_s, ctx.qmin, ctx.qmax)  # v[*p]
+            grad_step = ctx.gradient_scale * (
                 reuse.mul(v + reuse.sub(v.round(), v).detach(), G).sum()
                 - rt.where(valid_input_over_s, G * input, 0).sum() / s
             )

@@ -43,12 +43,12 @@ class _LstmCell(Function):
         cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
         input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
         hx_w_hh = (hx @ w_hh.mT).unflatten(1, (4, hx.shape[1])).to(wide)
-        split_b_ih = None if b_ih is None else b_ih.unflatten(0, (4, hx.shape[1]))
-        split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
         if b_ih is None:
             input_w_ih_sum = reuse.add(input_w_ih, hx_w_hh)
         else:
+            split_b_ih = b_ih.unflatten(0, (4, hx.shape[1]))
             input_w_ih_sum = reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
+        split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
         a = input_w_ih_sum if b_hh is None else reuse.add(input_w_ih_sum, split_b_hh)
         leave = a.select(1, 3).sigmoid()  # leave[n,j]
         forget = a.select(1, 1).sigmoid()  # forget[n,j]
@@ -105,16 +105,15 @@ class _LstmCell(Function):
             cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
             hx_w_hh = rt.unflatten(hx @ w_hh.mT, 1, (4, hx.shape[1])).to(wide)
-            split_b_ih = (
-                None if b_ih is None else rt.unflatten(b_ih, 0, (4, hx.shape[1]))
-            )
+            if b_ih is None:
+                split_b_ih = None
+                input_w_ih_sum = input_w_ih + hx_w_hh
+            else:
+                split_b_ih = rt.unflatten(b_ih, 0, (4, hx.shape[1]))
+                input_w_ih_sum = input_w_ih + hx_w_hh + split_b_ih
             split_b_hh = (
                 None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
             )
-            if b_ih is None:
-                input_w_ih_sum = input_w_ih + hx_w_hh
-            else:
-                input_w_ih_sum = input_w_ih + hx_w_hh + split_b_ih
             a = input_w_ih_sum if b_hh is None else input_w_ih_sum + split_b_hh
             leave = a.select(1, 3).sigmoid()  # leave[n,j]
             tanh_c = c.tanh()

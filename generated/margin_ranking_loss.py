@@ -46,8 +46,7 @@ class _MarginRankingLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input1, input2, target = ctx.saved_tensors
-        input1, input2, target, G = rt.widened(input1, input2, target, G)
+        input1, input2, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input1 = grad_input2 = grad_target = None
         G = G / math.prod(input1.shape) if ctx.reduction == "mean" else G
         input1_minus_input2 = input1 - input2

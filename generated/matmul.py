@@ -36,9 +36,8 @@ class _Matmul(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, other = ctx.saved_tensors
         low = ctx.low
-        input, other, G = rt.cast(low, input, other, G)
+        input, other, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_input = grad_other = None
         if ctx.needs_input_grad[0]:
             grad_input = G @ other.mT

@@ -31,8 +31,7 @@ class _Maximum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, other = ctx.saved_tensors
-        input, other, G = rt.widened(input, other, G)
+        input, other, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_other = None
         reuse = rt.reuse(G)
         keep_where = rt.keep_where_(0.5 * G, input == other)

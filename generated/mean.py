@@ -30,11 +30,9 @@ class _Mean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
-        input_shape = ctx.input_shape
         G = rt.widened_for_kernel(G)[0]
-        G = G if ctx.keepdim else G.unsqueeze(dim)
-        grad_input = (G / (input_shape[dim] or 1)).expand(input_shape)
+        G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
+        grad_input = (G / (ctx.input_shape[ctx.dim] or 1)).expand(ctx.input_shape)
         return grad_input, None, None
 
 

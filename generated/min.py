@@ -40,11 +40,10 @@ class _Min(Function):
             return (None,) * 3
         (indices,) = ctx.saved_tensors
         dim = ctx.dim
-        keepdim = ctx.keepdim
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        G = G if keepdim else G.unsqueeze(dim)
-        indices = indices if keepdim else indices.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
+        indices = indices if ctx.keepdim else indices.unsqueeze(dim)
         grad_input = reuse.scatter_add(G.new_zeros(ctx.input_shape), dim, indices, G)
         return grad_input, None, None
 

@@ -32,11 +32,10 @@ class _Mish(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.mish_backward(G, input)
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         tanh_softplus_input = torch.nn.functional.softplus(input).tanh()
         one_minus_input_squared = 1 - tanh_softplus_input.square()
         grad_input = G * (

@@ -97,10 +97,7 @@ class _Mmd(Function):
     def backward(ctx, G, _grad_centre, _grad_Kxx, _grad_centre2, _grad_Kxy, _grad_Kyy):
         if G is None:
             return (None,) * 3
-        X, Y, centre, Kxx, centre2, Kxy, Kyy = ctx.saved_tensors
-        gamma = ctx.gamma
-        given = rt.widened(X, Y, centre, Kxx, centre2, Kxy, Kyy, G)
-        X, Y, centre, Kxx, centre2, Kxy, Kyy, G = given
+        X, Y, centre, Kxx, centre2, Kxy, Kyy, G = rt.widened(*ctx.saved_tensors, G)
         grad_X = grad_Y = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -108,7 +105,7 @@ class _Mmd(Function):
             X_difference = X - centre2
             Y_centred = Y - centre2
         else:
-            minus_gamma = -gamma
+            minus_gamma = -ctx.gamma
             detached_Y = Y.detach()
             mean_of_detached_Y = detached_Y.mean(0)
             masked_detached_Y = torch.where(
@@ -127,7 +124,7 @@ class _Mmd(Function):
                 X_difference_sum, X_difference, Y_centred.mT, alpha=-2
             )
             Kxy = (minus_gamma * X_difference_difference.clamp_min(0)).exp()  # Kxy[i,l]
-        gamma_G = gamma * G
+        gamma_G = ctx.gamma * G
         if ctx.needs_input_grad[0]:
             if not first_order:
                 detached_X = X.detach()

@@ -39,9 +39,8 @@ class _MultiDot(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        A, B, C = ctx.saved_tensors
         low = ctx.low
-        A, B, C, G = rt.cast(low, A, B, C, G)
+        A, B, C, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_A = grad_B = grad_C = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
             G_A = G.mT @ A

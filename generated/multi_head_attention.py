@@ -48,20 +48,20 @@ def _multi_head_attention_composed(
     given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     size_per_head = Wq.shape[0] // num_heads
-    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
     value_Wv = torch.einsum(
         "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
     )
+    split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
     V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
-    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
     query_Wq = torch.einsum(
         "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
     )
+    split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
     Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
-    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     key_Wk = torch.einsum(
         "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
     )
+    split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
     K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
     S = (Q @ K.mT).to(wide) / math.sqrt(size_per_head)  # S[n,h,i,j]
     P = torch.softmax(S, 3)  # P[n,h,i,j]
@@ -78,20 +78,20 @@ class _MultiHeadAttention(Function):
         given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
         query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
         size_per_head = Wq.shape[0] // num_heads
-        split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
         query_Wq = torch.einsum(
             "nik,hdk->nhid", query, Wq.unflatten(0, (num_heads, size_per_head))
         )
+        split_bq = None if bq is None else bq.unflatten(0, (num_heads, size_per_head))
         Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq  # Q[n,h,i,d]
-        split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
         key_Wk = torch.einsum(
             "njk,hdk->nhjd", key, Wk.unflatten(0, (num_heads, size_per_head))
         )
+        split_bk = None if bk is None else bk.unflatten(0, (num_heads, size_per_head))
         K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk  # K[n,h,j,d]
-        split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
         value_Wv = torch.einsum(
             "njk,hdk->nhjd", value, Wv.unflatten(0, (num_heads, size_per_head))
         )
+        split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
         V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
         attended = rt.attention(
             Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None
@@ -194,17 +194,17 @@ class _MultiHeadAttention(Function):
                 Wq = rt.unflatten(Wq, 0, (num_heads, size_per_head))
             if needs_P:
                 Wk = rt.unflatten(Wk, 0, (num_heads, size_per_head))
+                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
                 if bq is None:
                     split_bq = None
                 else:
                     split_bq = rt.unflatten(bq, 0, (num_heads, size_per_head))
-                query_Wq = torch.einsum("nik,hdk->nhid", query, Wq)
                 Q = query_Wq if bq is None else split_bq.unsqueeze(1) + query_Wq
+                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
                 if bk is None:
                     split_bk = None
                 else:
                     split_bk = rt.unflatten(bk, 0, (num_heads, size_per_head))
-                key_Wk = torch.einsum("njk,hdk->nhjd", key, Wk)
                 K = key_Wk if bk is None else split_bk.unsqueeze(1) + key_Wk
                 S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[1])  # S[n,h,i,j]
                 P = torch.softmax(S, 3)  # P[n,h,i,j]
@@ -216,11 +216,11 @@ class _MultiHeadAttention(Function):
             if needs_Wv:
                 Wv = rt.unflatten(Wv, 0, (num_heads, size_per_head))
             if needs_V:
+                value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
                 if bv is None:
                     split_bv = None
                 else:
                     split_bv = rt.unflatten(bv, 0, (num_heads, size_per_head))
-                value_Wv = torch.einsum("njk,hdk->nhjd", value, Wv)
                 V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
             if needs_grad_S:
                 grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
@@ -339,20 +339,7 @@ def multi_head_attention(
         )
         values = query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
         raise rt.explained("multi_head_attention", signature, *values)
-    arguments = (
-        query,
-        key,
-        value,
-        Wq,
-        Wk,
-        Wv,
-        Wo,
-        bq,
-        bk,
-        bv,
-        bo,
-        num_heads,
-    )
+    arguments = query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
     if rt.forward_mode():
         return _multi_head_attention_composed(*arguments)
     return rt.apply(_MultiHeadAttention, *arguments)[0]

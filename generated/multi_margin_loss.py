@@ -74,7 +74,6 @@ class _MultiMarginLoss(Function):
         if ctx.needs_input_grad[0]:
             not_excess_and_p_nonzero = ~(excess <= 0) & (p != 0) & other_than_target
             if weight is None:
-                weight_at_target = None
                 p_G_weight = (p * G).unsqueeze(1)
             else:
                 weight_at_target = weight.index_select(0, target).unsqueeze(1)

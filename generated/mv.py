@@ -36,8 +36,7 @@ class _Mv(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, vec = ctx.saved_tensors
-        input, vec, G = rt.widened(input, vec, G)
+        input, vec, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_vec = None
         if ctx.needs_input_grad[0]:
             grad_input = G.unsqueeze(1) * vec

@@ -36,13 +36,12 @@ def _nll_loss_mean_composed(input, target, weight, ignore_index):
     input, weight = rt.widened(input, weight)
     target_differs = target != ignore_index
     masked_target = torch.where(target_differs, target, 0)
-    weight_at_masked_target = (
-        None if weight is None else weight.index_select(0, masked_target)
-    )
     input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
     if weight is None:
+        weight_at_masked_target = None
         minus_input_weight = -input_at_masked_target
     else:
+        weight_at_masked_target = weight.index_select(0, masked_target)
         minus_input_weight = -input_at_masked_target * weight_at_masked_target
     loss = torch.where(target_differs, minus_input_weight, 0)
     total = loss.sum()
@@ -63,16 +62,15 @@ class _NllLossMean(Function):
         input, weight = rt.widened(input, weight)
         total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
         target_differs = target != ignore_index
-        weight_at_masked_target = (
-            None
-            if weight is None
-            else weight.index_select(0, torch.where(target_differs, target, 0))
-        )
-        sum_of_masked_weight = (
-            target_differs.sum(dtype=input.dtype)
-            if weight is None
-            else torch.where(target_differs, weight_at_masked_target, 0).sum()
-        )
+        if weight is None:
+            sum_of_masked_weight = target_differs.sum(dtype=input.dtype)
+        else:
+            weight_at_masked_target = weight.index_select(
+                0, torch.where(target_differs, target, 0)
+            )
+            sum_of_masked_weight = torch.where(
+                target_differs, weight_at_masked_target, 0
+            ).sum()
         return (total / sum_of_masked_weight).to(dtype)
 
     @staticmethod
@@ -89,12 +87,10 @@ class _NllLossMean(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight, average = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        input_shape = ctx.input_shape
         input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
-        target_differs = target != ignore_index
+        target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if first_order:
             if weight is None:
@@ -106,7 +102,7 @@ class _NllLossMean(Function):
             if ctx.needs_input_grad[0]:
                 G_quotient = (G / sum_of_masked_weight).expand(target.shape)
                 grad_input = rt.nll_loss_backward(
-                    G_quotient, target, weight, ignore_index, 1, input_shape[1]
+                    G_quotient, target, weight, ctx.ignore_index, 1, ctx.input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
                 minus_G = -G
@@ -136,7 +132,7 @@ class _NllLossMean(Function):
                         target_differs, minus_G_quotient * weight_at_masked_target, 0
                     )
                 )
-                grad_input = G.new_zeros(input_shape).scatter_add(
+                grad_input = G.new_zeros(ctx.input_shape).scatter_add(
                     1, spread_masked_target, masked_minus_G_weight.unsqueeze(1)
                 )
             if ctx.needs_input_grad[2]:
@@ -150,7 +146,7 @@ class _NllLossMean(Function):
                 target_differs, minus_G * average / sum_of_masked_weight, 0
             )
             grad_weight = (
-                G.new_zeros((input_shape[1],))
+                G.new_zeros((ctx.input_shape[1],))
                 .index_add(0, masked_target, masked_minus_G)
                 .index_add(0, masked_target, masked_minus_G_input)
             )
@@ -194,8 +190,6 @@ class _NllLossSum(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         if rt.unrecorded(G):
@@ -204,23 +198,23 @@ class _NllLossSum(Function):
                     G.expand(target.shape),
                     target,
                     weight,
-                    ignore_index,
+                    ctx.ignore_index,
                     1,
-                    input_shape[1],
+                    ctx.input_shape[1],
                 )
             if ctx.needs_input_grad[2]:
-                target_differs = target != ignore_index
+                target_differs = target != ctx.ignore_index
                 masked_target = torch.where(target_differs, target, 0)
                 input_at_masked_target = input.gather(
                     1, masked_target.unsqueeze(1)
                 ).squeeze(1)
-                grad_weight = -G * G.new_zeros((input_shape[1],)).index_add(
+                grad_weight = -G * G.new_zeros((ctx.input_shape[1],)).index_add(
                     0,
                     masked_target,
                     torch.where(target_differs, input_at_masked_target, 0),
                 )
             return grad_input, None, grad_weight, None
-        target_differs = target != ignore_index
+        target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)
         minus_G = -G
@@ -229,14 +223,14 @@ class _NllLossSum(Function):
                 minus_G_weight = minus_G
             else:
                 minus_G_weight = minus_G * weight.index_select(0, masked_target)
-            grad_input = G.new_zeros(input_shape).scatter_add(
+            grad_input = G.new_zeros(ctx.input_shape).scatter_add(
                 1,
                 spread_masked_target,
                 torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
             )
         if ctx.needs_input_grad[2]:
             input_at_masked_target = input.gather(1, spread_masked_target).squeeze(1)
-            grad_weight = minus_G * G.new_zeros((input_shape[1],)).index_add(
+            grad_weight = minus_G * G.new_zeros((ctx.input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, input_at_masked_target, 0)
             )
         return grad_input, None, grad_weight, None
@@ -278,29 +272,27 @@ class _NllLossNone(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
-        ignore_index = ctx.ignore_index
-        input_shape = ctx.input_shape
         input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
         if first_order:
             if ctx.needs_input_grad[0]:
                 grad_input = rt.nll_loss_backward(
-                    G, target, weight, ignore_index, 1, input_shape[1]
+                    G, target, weight, ctx.ignore_index, 1, ctx.input_shape[1]
                 )
             if ctx.needs_input_grad[2]:
-                target_differs = target != ignore_index
+                target_differs = target != ctx.ignore_index
                 masked_target = torch.where(target_differs, target, 0)
                 G_input = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         else:
-            target_differs = target != ignore_index
+            target_differs = target != ctx.ignore_index
             masked_target = torch.where(target_differs, target, 0)
             spread_masked_target = masked_target.unsqueeze(1)
             if ctx.needs_input_grad[0]:
                 minus_G_weight = (
                     -G if weight is None else -G * weight.index_select(0, masked_target)
                 )
-                grad_input = G.new_zeros(input_shape).scatter_add(
+                grad_input = G.new_zeros(ctx.input_shape).scatter_add(
                     1,
                     spread_masked_target,
                     torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
@@ -308,7 +300,7 @@ class _NllLossNone(Function):
             if ctx.needs_input_grad[2]:
                 G_input = G * input.gather(1, spread_masked_target).squeeze(1)
         if ctx.needs_input_grad[2]:
-            grad_weight = -G.new_zeros((input_shape[1],)).index_add(
+            grad_weight = -G.new_zeros((ctx.input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, G_input, 0)
             )
         return grad_input, None, grad_weight, None

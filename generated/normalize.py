@@ -40,21 +40,20 @@ class _Normalize(Function):
             return (None,) * 3
         input, output, norm = ctx.saved_tensors
         dim = ctx.dim
-        eps = ctx.eps
         if rt.unrecorded(G):
             output, norm, G = rt.widened(output, norm, G)
             G_output = (
                 (G * output).sum(dim, keepdim=True) / norm.unsqueeze(dim) * output
             )
-            grad_input = (G / norm.clamp(min=eps).unsqueeze(dim)).sub_(
-                rt.where((norm >= eps).unsqueeze(dim), G_output, 0)
+            grad_input = (G / norm.clamp(min=ctx.eps).unsqueeze(dim)).sub_(
+                rt.where((norm >= ctx.eps).unsqueeze(dim), G_output, 0)
             )
             return grad_input, None, None
         input, output, G = rt.widened(input, output, G)
         norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
-        norm_above = (norm >= eps).unsqueeze(dim)
+        norm_above = (norm >= ctx.eps).unsqueeze(dim)
         safe_norm = rt.where(norm_above, norm.unsqueeze(dim), 1)
-        grad_input = G / norm.clamp(min=eps).unsqueeze(dim) - rt.where(
+        grad_input = G / norm.clamp(min=ctx.eps).unsqueeze(dim) - rt.where(
             norm_above, (G * output).sum(dim, keepdim=True) / safe_norm * output, 0
         )
         return grad_input, None, None

@@ -35,8 +35,7 @@ class _Outer(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input, vec2 = ctx.saved_tensors
-        input, vec2, G = rt.widened(input, vec2, G)
+        input, vec2, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_vec2 = None
         if ctx.needs_input_grad[0]:
             grad_input = G @ vec2

@@ -28,8 +28,7 @@ class _Pad(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
-        grad_input = rt.window(G, dim, ctx.left, ctx.input_shape[dim])
+        grad_input = rt.window(G, ctx.dim, ctx.left, ctx.input_shape[ctx.dim])
         return grad_input, None, None, None, None
 
 

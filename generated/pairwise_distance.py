@@ -41,13 +41,11 @@ class _PairwiseDistance(Function):
 
     @staticmethod
     def backward(ctx, G):
-        x1, x2, output = ctx.saved_tensors
-        keepdim = ctx.keepdim
-        x1, x2, output, G = rt.widened(x1, x2, output, G)
+        x1, x2, output, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         reuse = rt.reuse(G)
-        output = output if keepdim else output.unsqueeze(-1)
-        G = G if keepdim else G.unsqueeze(-1)
+        output = output if ctx.keepdim else output.unsqueeze(-1)
+        G = G if ctx.keepdim else G.unsqueeze(-1)
         delta = reuse.add(x1 - x2, ctx.eps)  # delta[*p,k]
         output_nonzero = output != 0
         grad_delta = rt.keep_where_(  # grad_delta[*p,k]

@@ -41,11 +41,10 @@ class _Parafac(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        U, V, W = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         G = rt.cast(low, G)[0]
-        U, V, W = rt.cast(wide, U, V, W)
+        U, V, W = rt.cast(wide, *ctx.saved_tensors)
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:
             grad_U = rt.flatten(G, 1, 2) @ rt.flatten(V.unsqueeze(1) * W, 0, 1).to(low)

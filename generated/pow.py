@@ -31,8 +31,7 @@ class _Pow(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, exponent, F = ctx.saved_tensors
-        input, exponent, F, G = rt.widened(input, exponent, F, G)
+        input, exponent, F, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_exponent = None
         reuse = rt.reuse(G)
         if ctx.needs_input_grad[0]:

@@ -34,11 +34,9 @@ class _Prod(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        dim = ctx.dim
-        input, G = rt.widened(input, G)
-        G = G if ctx.keepdim else G.unsqueeze(dim)
-        grad_input = G * rt.exclusive_prod(input, dim)
+        input, G = rt.widened(*ctx.saved_tensors, G)
+        G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
+        grad_input = G * rt.exclusive_prod(input, ctx.dim)
         return grad_input, None, None
 
 

@@ -64,12 +64,11 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        x1, x2, centre, D = ctx.saved_tensors
         gamma = ctx.gamma
         alpha = ctx.alpha
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, centre, D, G = rt.cast(wide, x1, x2, centre, D, G)
+        x1, x2, centre, D, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
             x1_centred = x1 - centre.unsqueeze(-2)

@@ -60,10 +60,9 @@ class _RbfKernel(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        x1, x2, K, centre = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        x1, x2, K, centre, G = rt.cast(wide, x1, x2, K, centre, G)
+        x1, x2, K, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         if not first_order:

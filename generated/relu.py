@@ -28,8 +28,7 @@ class _Relu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.cast_alike(input, G)
+        input, G = rt.cast_alike(*ctx.saved_tensors, G)
         grad_input = torch.ops.aten.threshold_backward(G, input, 0)
         return grad_input
 

@@ -30,8 +30,7 @@ class _Relu6(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.cast_alike(input, G)
+        input, G = rt.cast_alike(*ctx.saved_tensors, G)
         grad_input = torch.ops.aten.hardtanh_backward(G, input, 0, 6)
         return grad_input
 

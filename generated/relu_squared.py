@@ -31,8 +31,7 @@ class _ReluSquared(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened_for_kernel(input, G)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         grad_input = 2 * G * input.relu()
         return grad_input
 

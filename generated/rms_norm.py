@@ -45,9 +45,8 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        input, weight, rstd = ctx.saved_tensors
         s_axes = ctx.s_axes
-        input, weight, rstd, G = rt.widened(input, weight, rstd, G)
+        input, weight, rstd, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

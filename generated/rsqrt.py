@@ -29,8 +29,7 @@ class _Rsqrt(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
-        F, G = rt.widened(F, G)
+        F, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = -0.5 * G * F**3
         return grad_input
 

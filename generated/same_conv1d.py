@@ -45,14 +45,13 @@ class _SameConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding
-        weight_shape = ctx.weight_shape
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            weight_size_difference = weight_shape[2] - padding - 1
+            weight_size_difference = ctx.weight_shape[2] - padding - 1
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.functional.conv1d(
                 torch.nn.functional.pad(G, (weight_size_difference, padding)).to(low),
@@ -63,7 +62,7 @@ class _SameConv1d(Function):
                 torch.nn.functional.pad(input, (padding, weight_size_difference)).to(
                     low
                 ),
-                weight_shape,
+                ctx.weight_shape,
                 G.to(low),
             )
         if ctx.needs_input_grad[2]:

@@ -27,8 +27,7 @@ class _Shift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
-        grad_input = rt.window(G, dim, ctx.shifts, G.shape[dim])
+        grad_input = rt.window(G, ctx.dim, ctx.shifts, G.shape[ctx.dim])
         return grad_input, None, None
 
 

@@ -44,7 +44,6 @@ class _SigmoidKernel(Function):
     @rt.without_autocast
     def backward(ctx, G):
         x1, x2, K = ctx.saved_tensors
-        gamma = ctx.gamma
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(low, x1, x2)
@@ -58,9 +57,9 @@ class _SigmoidKernel(Function):
             one_minus_K_squared = 1 - K.square()
             G_K = G * one_minus_K_squared
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul((G_K.to(low) @ x2).to(wide), gamma)
+            grad_x1 = reuse.mul((G_K.to(low) @ x2).to(wide), ctx.gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.mul((G_K.mT.to(low) @ x1).to(wide), gamma)
+            grad_x2 = reuse.mul((G_K.mT.to(low) @ x1).to(wide), ctx.gamma)
         return grad_x1, grad_x2, None, None
 
 

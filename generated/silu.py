@@ -32,11 +32,10 @@ class _Silu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(input, G)
+            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.silu_backward(G, input)
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         sigmoid_input = input.sigmoid()
         grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
         return grad_input

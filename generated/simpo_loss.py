@@ -44,13 +44,8 @@ class _SimpoLoss(Function):
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        chosen = inputs[0]
-        rejected = inputs[1]
-        chosen_mask = inputs[2]
-        rejected_mask = inputs[3]
-        ctx.beta = inputs[4]
-        ctx.gamma = inputs[5]
-        ctx.reduction = inputs[6]
+        chosen, rejected = inputs[:2]
+        chosen_mask, rejected_mask, ctx.beta, ctx.gamma, ctx.reduction = inputs[2:]
         u2 = output[1]
         ctx.mark_non_differentiable(u2)
         ctx.set_materialize_grads(False)

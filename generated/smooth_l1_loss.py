@@ -38,19 +38,15 @@ class _SmoothL1Loss(Function):
         )
         input, target = rt.widened(input, target)
         beta_positive = 0 < beta
-        input_minus_target = input - target if not beta_positive else None
-        abs_input = input_minus_target.abs() if not beta_positive else None
-        half_input_squared = (
-            0.5 * input_minus_target.square() if not beta_positive else None
-        )
-        input_or_abs_input = (
-            rt.where(abs_input < beta, half_input_squared, abs_input - 0.5 * beta)
-            if not beta_positive
-            else None
-        )
         if beta_positive:
             loss = torch.ops.aten.smooth_l1_loss(input, target, 0, beta)
         else:
+            input_minus_target = input - target
+            abs_input = input_minus_target.abs()
+            half_input_squared = 0.5 * input_minus_target.square()
+            input_or_abs_input = rt.where(
+                abs_input < beta, half_input_squared, abs_input - 0.5 * beta
+            )
             loss = input_or_abs_input
         return rt.reduced(loss, reduction).to(dtype)
 
@@ -61,9 +57,8 @@ class _SmoothL1Loss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, target = ctx.saved_tensors
         beta = ctx.beta
-        input, target, G = rt.widened(input, target, G)
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G

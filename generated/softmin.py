@@ -34,11 +34,10 @@ class _Softmin(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (S,) = ctx.saved_tensors
         if rt.unrecorded(G):
-            S, G = rt.widened_for_kernel(S, G)
+            S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._softmax_backward_data(-G, S, ctx.dim, S.dtype), None
-        S, G = rt.widened(S, G)
+        S, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
         return grad_input, None
 

@@ -30,8 +30,7 @@ class _Softplus(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = G * input.sigmoid()
         return grad_input
 

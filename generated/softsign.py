@@ -31,8 +31,7 @@ class _Softsign(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = G / reuse.square(reuse.add(input.abs(), 1))
         return grad_input

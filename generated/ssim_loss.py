@@ -105,11 +105,9 @@ class _SsimLoss(Function):
     def backward(ctx, G, _grad_m, _grad_k, _grad_u3, _grad_s, _grad_t):
         if G is None:
             return (None,) * 4
-        first, second, window, m, k, u3, s, t = ctx.saved_tensors
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        given = rt.cast(wide, first, second, window, m, k, u3, s, t, G)
-        first, second, window, m, k, u3, s, t, G = given
+        first, second, window, m, k, u3, s, t, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = grad_window = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

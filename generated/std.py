@@ -49,13 +49,11 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        input, deviation, mu = ctx.saved_tensors
         dim = ctx.dim
-        keepdim = ctx.keepdim
-        input, deviation, mu, G = rt.widened(input, deviation, mu, G)
+        input, deviation, mu, G = rt.widened(*ctx.saved_tensors, G)
         first_order = rt.unrecorded(G)
-        deviation = deviation if keepdim else deviation.unsqueeze(dim)
-        G = G if keepdim else G.unsqueeze(dim)
+        deviation = deviation if ctx.keepdim else deviation.unsqueeze(dim)
+        G = G if ctx.keepdim else G.unsqueeze(dim)
         if first_order:
             G_quotient = G / ((input.shape[dim] - ctx.correction) * deviation)
             grad_input = rt.keep_where_(

@@ -34,8 +34,7 @@ class _Swiglu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, gate = ctx.saved_tensors
-        input, gate, G = rt.widened(input, gate, G)
+        input, gate, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_gate = None
         if rt.unrecorded(G):
             if ctx.needs_input_grad[0]:

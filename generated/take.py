@@ -34,13 +34,12 @@ class _Take(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        at = index + torch.where(index < 0, input_shape[0], 0)  # at[*p]
+        at = index + torch.where(index < 0, ctx.input_shape[0], 0)  # at[*p]
         reshaped_G = G.reshape((math.prod(index.shape),))
         grad_input = reuse.index_add(
-            G.new_zeros(input_shape), 0, at.flatten(), reshaped_G
+            G.new_zeros(ctx.input_shape), 0, at.flatten(), reshaped_G
         )
         return grad_input, None
 

@@ -32,12 +32,10 @@ class _TakeAlongDim(Function):
     @staticmethod
     def backward(ctx, G):
         (indices,) = ctx.saved_tensors
-        dim = ctx.dim
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
         reuse = rt.reuse(G)
-        at = indices + torch.where(indices < 0, input_shape[dim], 0)  # at[*p,k,*q]
-        grad_input = reuse.scatter_add(G.new_zeros(input_shape), dim, at, G)
+        at = indices + torch.where(indices < 0, ctx.input_shape[ctx.dim], 0)
+        grad_input = reuse.scatter_add(G.new_zeros(ctx.input_shape), ctx.dim, at, G)
         return grad_input, None, None
 
 

@@ -29,8 +29,7 @@ class _Tan(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
-        F, G = rt.widened(F, G)
+        F, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         grad_input = reuse.mul(reuse.add(F.square(), 1), G)
         return grad_input

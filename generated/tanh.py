@@ -31,8 +31,7 @@ class _Tanh(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (F,) = ctx.saved_tensors
-        F, G = rt.widened(F, G)
+        F, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.tanh_backward(G, F)
         grad_input = G * (1 - F.square())

@@ -30,8 +30,7 @@ class _Threshold(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
-        input, G = rt.widened(input, G)
+        input, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = torch.ops.aten.threshold_backward(G, input, ctx.level)
         return grad_input, None, None
 

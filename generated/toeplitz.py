@@ -28,14 +28,13 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        rows = ctx.rows
         columns = ctx.columns
         G = rt.widened(G)[0]
         rows_plus_columns = (
-            rt.positions(rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
+            rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
         grad_weight = G.new_zeros(ctx.weight_shape).index_add(
-            0, (rows_plus_columns - 1).flatten(), G.reshape((rows * columns,))
+            0, (rows_plus_columns - 1).flatten(), G.reshape((ctx.rows * columns,))
         )
         return grad_weight, None, None
 

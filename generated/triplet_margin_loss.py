@@ -71,7 +71,6 @@ class _TripletMarginLoss(Function):
             return (None,) * 7
         anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
         p = ctx.p
-        eps = ctx.eps
         loss_shape = (anchor.shape[0],)
         given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
         anchor, positive, negative, powers_near, powers_far, G = given
@@ -81,12 +80,12 @@ class _TripletMarginLoss(Function):
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
         if not first_order:
-            towards = anchor - positive + eps  # towards[n,d]
+            towards = anchor - positive + ctx.eps  # towards[n,d]
             abs_towards = towards.abs()
             powers_near = (abs_towards**p).sum(1)  # powers_near[n]
         near = powers_near ** rt.ieee_divide(1, p)  # near[n]
         if not first_order:
-            away = anchor - negative + eps  # away[n,d]
+            away = anchor - negative + ctx.eps  # away[n,d]
             abs_away = away.abs()
             powers_far = (abs_away**p).sum(1)  # powers_far[n]
         far = powers_far ** rt.ieee_divide(1, p)  # far[n]
@@ -97,7 +96,7 @@ class _TripletMarginLoss(Function):
         p_minus_one = p - 1
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             if first_order:
-                towards = (anchor - positive).add_(eps)  # towards[n,d]
+                towards = (anchor - positive).add_(ctx.eps)  # towards[n,d]
             else:
                 abs_towards_to_p_minus_one = (
                     torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
@@ -121,7 +120,7 @@ class _TripletMarginLoss(Function):
             grad_towards = rt.where(spread_p_nonzero, G_powers_near_abs_towards, 0)
         if first_order:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                away = (anchor - negative).add_(eps)  # away[n,d]
+                away = (anchor - negative).add_(ctx.eps)  # away[n,d]
                 powers_far_to_p_nonzero = (
                     torch.where(p_nonzero_and_near, powers_far, 1)
                     ** inverse_safe_p_minus_one

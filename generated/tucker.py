@@ -43,9 +43,8 @@ class _Tucker(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        core, U, V, W = ctx.saved_tensors
         low = ctx.low
-        core, U, V, W, G = rt.cast(low, core, U, V, W, G)
+        core, U, V, W, G = rt.cast(low, *ctx.saved_tensors, G)
         grad_core = grad_U = grad_V = grad_W = None
         needs = ctx.needs_input_grad
         if needs[0] or needs[2] or needs[3]:

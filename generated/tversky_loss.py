@@ -95,7 +95,6 @@ class _TverskyLoss(Function):
                     * probability
                 ).addcmul_(rt.unsqueeze(beta * grad_whole, q_axes), 1 - probability)
             return grad_input, grad_target, None, None, None, None
-        smooth = ctx.smooth
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         probability = input.sigmoid()  # probability[n,*q]
         one_minus_probability = 1 - probability
@@ -103,8 +102,8 @@ class _TverskyLoss(Function):
         one_minus_target = 1 - target
         wrong = rt.sum_over(probability * one_minus_target, q_axes)  # wrong[n]
         missed = rt.sum_over(target * one_minus_probability, q_axes)  # missed[n]
-        whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
-        grad_whole = G * (found + smooth) / whole.square()  # grad_whole[n]
+        whole = found + alpha * wrong + beta * missed + ctx.smooth  # whole[n]
+        grad_whole = G * (found + ctx.smooth) / whole.square()  # grad_whole[n]
         G_over_whole = G / whole
         if ctx.needs_input_grad[0]:
             grad_whole_difference = rt.unsqueeze(

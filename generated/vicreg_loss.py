@@ -74,11 +74,9 @@ class _VicregLoss(Function):
     def backward(ctx, G, _grad_u, _grad_v):
         if G is None:
             return (None,) * 6
-        first, second, u, v = ctx.saved_tensors
-        eps = ctx.eps
         low = ctx.low
         wide = torch.promote_types(low, torch.float32)
-        first, second, u, v, G = rt.cast(wide, first, second, u, v, G)
+        first, second, u, v, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -96,7 +94,7 @@ class _VicregLoss(Function):
             if not first_order:
                 low_a = a.to(low)
                 u = (a.mT.to(low) @ low_a).to(wide) / (first.shape[0] - 1)  # u[i,j]
-            u_plus_eps = u.diagonal(0, 0, 1) + eps
+            u_plus_eps = u.diagonal(0, 0, 1) + ctx.eps
             if first_order:
                 masked_scaled_G = rt.where(
                     ~(1 - u_plus_eps.sqrt() <= 0), scaled_G * u_plus_eps.rsqrt(), 0
@@ -126,7 +124,7 @@ class _VicregLoss(Function):
             if not first_order:
                 low_b = b.to(low)
                 v = (b.mT.to(low) @ low_b).to(wide) / (first.shape[0] - 1)  # v[i,j]
-            v_plus_eps = v.diagonal(0, 0, 1) + eps
+            v_plus_eps = v.diagonal(0, 0, 1) + ctx.eps
             if first_order:
                 masked_scaled_G2 = rt.where(
                     ~(1 - v_plus_eps.sqrt() <= 0), scaled_G * v_plus_eps.rsqrt(), 0

@@ -50,8 +50,7 @@ class _VolumeRendering(Function):
 
     @staticmethod
     def backward(ctx, G_rendered, G_weight):
-        density, colour, length, weight = ctx.saved_tensors
-        given = rt.widened(density, colour, length, weight, G_rendered, G_weight)
+        given = rt.widened(*ctx.saved_tensors, G_rendered, G_weight)
         density, colour, length, weight, G_rendered, G_weight = given
         grad_density = grad_colour = grad_length = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:

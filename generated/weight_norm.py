@@ -49,16 +49,14 @@ class _WeightNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        v, g, norm = ctx.saved_tensors
-        p_leading = ctx.p_leading
         q_axes = ctx.q_axes
-        v, g, norm, G = rt.widened(v, g, norm, G)
+        v, g, norm, G = rt.widened(*ctx.saved_tensors, G)
         grad_v = grad_g = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if not first_order:
-            norm = rt.sum_over(v.square(), (*p_leading, *q_axes)).sqrt()  # norm[k]
-        sum_of_G_v = rt.sum_over(G * v, (*p_leading, *q_axes))
+            norm = rt.sum_over(v.square(), (*ctx.p_leading, *q_axes)).sqrt()  # norm[k]
+        sum_of_G_v = rt.sum_over(G * v, (*ctx.p_leading, *q_axes))
         if ctx.needs_input_grad[0]:
             grad_v = reuse.mul(
                 torch.addcmul(

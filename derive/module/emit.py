@@ -24,6 +24,7 @@ from derive.module.pretty_printer import (
     COLUMNS,
     assigned,
     call_lines,
+    collected,
     formatted_statement,
     indented,
 )
@@ -184,7 +185,7 @@ def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str],
     """Return (lines that collect the arguments if a call has a line for each, the arguments)."""
     if len(call_lines("return rt.apply(", [function, *given], ")[0]", indent)) <= 3:
         return [], given
-    return ["arguments = (", *(f"    {name}," for name in given), ")"], ["*arguments"]
+    return collected("arguments", given, indent)
 
 
 def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from derive.module.pretty_printer import (
     statements,
     unpacked_statement,
     unpacked_tuple,
+    with_unset,
 )
 from derive.module.reduced import Reductions
 from derive.notation.operation import Choice, Operation
@@ -169,6 +171,7 @@ def _forward_body(
     """Return the body of a function that computes ``results``, indented by ``start``."""
     forward = _reused_memory(body, [t.name for t in op.inputs], start)
     forward += _dtypes(op, precision, start)
+    body = with_unset(body, results)
     body = [line for line, _ in unpacked(tuple((line, ()) for line in body))]
     exact = precision.multiplies_wide
     indent = start + 4 if exact else start
@@ -240,17 +243,26 @@ def cast_inputs(precision: Precision, indent: int) -> list[str]:
     return [line for statement in _casts(precision, indent) for line in statement]
 
 
-def _casts(precision: Precision, indent: int) -> Iterator[list[str]]:
-    """Yield the lines of each statement that casts input tensors of a body, or names a dtype."""
+def _casts(precision: Precision, indent: int, saved: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Yield the lines of each statement that casts input tensors of a body, or names a dtype.
+
+    ``saved`` are the first of these, where a cast unpacks the saved tensors.
+    """
     narrow, broad = precision.narrow, precision.broad
     of_product = precision.has_products
     if of_product and ("wide" in precision.names or broad):
         yield ["wide = torch.promote_types(low, torch.float32)"]
     if narrow:
-        yield unpacked_call(narrow, "rt.cast", ("low", *narrow), indent)
+        yield unpacked_call(narrow, "rt.cast", ("low", *_from_ctx(narrow, saved)), indent)
     if broad:
         helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
-        yield unpacked_call(broad, helper, (*more, *broad), indent)
+        yield unpacked_call(broad, helper, (*more, *_from_ctx(broad, saved)), indent)
+
+
+def _from_ctx(names: Sequence[str], saved: Sequence[str]) -> Sequence[str]:
+    """Return the arguments of a cast, which may unpack the saved tensors."""
+    unpacks = saved and list(names[: len(saved)]) == list(saved)
+    return ["*ctx.saved_tensors", *names[len(saved) :]] if unpacks else names
 
 
 _HELPERS = {
@@ -399,7 +411,15 @@ def unpack_wanted(
     targets = [f"ctx.{n}" if n in onto else n if n in wanted else "_" for n in names]
     found = one_by_one(targets, source)
     whole = unpacked_statement(targets, source)
-    return [whole] if len(found) > 1 and len(whole) + 8 <= COLUMNS else found
+    if len(found) > 1 and len(whole) + 8 <= COLUMNS:
+        return [whole]
+    halves = (
+        [unpacked_statement(part, f"{source}[{where}]") for part, where in parts]
+        for n in range(2, len(targets) - 1)
+        if (parts := ((targets[:n], f":{n}"), (targets[n:], f"{n}:")))
+    )
+    fit = (lines for lines in halves if max(map(len, lines)) + 8 <= COLUMNS)
+    return min([found, *fit], key=len) if len(found) > 2 else found
 
 
 def one_by_one(names: Sequence[str], source: str) -> list[str]:
@@ -416,11 +436,23 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
         lines += [f"if {test}:", f"    {_no_gradient(op)}"]
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
-    bodies = [tuple((x.line, x.needs) for x in body) for body in made]
+    results = program.gradients.values()
+    unset = (with_unset([x.line for x in body], results) for body in made)
+    needs = ([x.needs for x in body] for body in made)
+    bodies = [tuple(zip(*pair, strict=True)) for pair in zip(unset, needs, strict=True)]
+    # The first that is shortest: an attribute that is read twice has no name then.
+    return lines + min((_both_orders(op, program, bodies, n) for n in (1, 2)), key=len)
+
+
+def _both_orders(op: Operation, program: Program, bodies: Sequence[Body], most: int) -> list[str]:
+    """Return the lines of backward from the saved tensors on.
+
+    What a body reads at most ``most`` times of ctx has no name.
+    """
     first, later = (
         _BackwardBody(op, program, body, precision)
         for body, precision in zip(
-            _read_from_ctx(op, program, *bodies),
+            _read_from_ctx(op, program, bodies, most),
             (program.first_order_precision, program.backward_precision),
             strict=True,
         )
@@ -430,11 +462,15 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         names = first.precision.names | later.precision.names
         precision = replace(first.precision, names=names)
         first, later = replace(first, precision=precision), replace(later, precision=precision)
-    lines += _saved_tensors(program, first.reads | later.reads, 8)
-    if not program.first_order:
-        return [*lines, *_kept_values(op, program, later.reads), *later.whole()]
-    # The first that is shortest: what reads better is the early return.
-    return [*lines, *min(_early_return(first, later), _one_text(first, later), key=len)]
+    # What reads better is the early return.
+    ways = (_early_return, _one_text) if program.first_order else (_any_order,)
+    before = _saved_tensors(program, first.reads | later.reads, 8)
+    saved = tuple(s.name for s in program.saved)
+    kept = " ".join(_kept_values(op, program, first.reads | later.reads))
+    orders = [first, later] if program.first_order else [later]
+    if all(b.casts_first(saved) for b in orders) and not set(saved) & set(re.findall(r"\w+", kept)):
+        before, (first, later) = [], (replace(b, saved=saved) for b in (first, later))
+    return min(([*before, *way(first, later)] for way in ways), key=len)
 
 
 @dataclass(frozen=True)
@@ -445,6 +481,13 @@ class _BackwardBody:
     program: Program
     lines: Body
     precision: Precision
+    saved: tuple[str, ...] = ()
+    """The saved tensors, if a cast unpacks them."""
+
+    def casts_first(self, saved: tuple[str, ...]) -> bool:
+        """True if these are the first tensors that a cast reads."""
+        casts = self.precision.narrow, self.precision.broad
+        return bool(saved) and saved in (names[: len(saved)] for names in casts)
 
     @property
     def reads(self) -> set[str]:
@@ -457,12 +500,17 @@ class _BackwardBody:
 
     def cast_statements(self, indent: int = 8) -> list[list[str]]:
         low = [["low = ctx.low"]] if self.precision.has_products else []
-        return [*low, *_casts(self.precision, indent)]
+        return [*low, *_casts(self.precision, indent, self.saved)]
 
     def whole(self, indent: int = 8) -> list[str]:
         """Return the lines of any order and their results, from the casts on."""
         begin = [*_filled_cotangent(self.program), *self.casts(indent), *_none_yet(self.program)]
         return [*begin, *_gradient_lines(self.op, self.program, self.lines, indent)]
+
+
+def _any_order(_: _BackwardBody, later: _BackwardBody) -> list[str]:
+    """Return the lines of any order alone."""
+    return [*_kept_values(later.op, later.program, later.reads), *later.whole()]
 
 
 def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]:
@@ -580,8 +628,10 @@ def _kept_values(op: Operation, program: Program, read: set[str], indent: int = 
     return lines + [s for line in codes for s in assigned(line, indent)]
 
 
-def _read_from_ctx(op: Operation, program: Program, *bodies: Body) -> Iterator[Body]:
-    """Yield the bodies with ``tensor.shape``, and ``ctx.name`` where each reads it at most once."""
+def _read_from_ctx(
+    op: Operation, program: Program, bodies: Sequence[Body], most: int
+) -> Iterator[Body]:
+    """Yield the bodies with ``tensor.shape``, and ``ctx.name`` where each reads it so often."""
     kept = {*program.kept_parameters, *program.kept_groups}
     kept |= {f"{name}_shape" for name in program.kept_shapes}
     codes: dict[str, Code] = {n: Attribute(Name("ctx"), n) for n in kept}
@@ -592,7 +642,7 @@ def _read_from_ctx(op: Operation, program: Program, *bodies: Body) -> Iterator[B
         Name(n): code
         for n, code in codes.items()
         if isinstance(code, Attribute)
-        and (n in again or all(count[n] <= 1 for count in counts))
+        and (n in again or all(count[n] <= most for count in counts))
         and not made.intersection((n, *names_in(code)))
     }
     for body in bodies:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from derive.program.cse import Line
+from derive.program.decided_tests import UNSET, branches
 from derive.program.torch_ir import Binary, Code, Conditional, Name, Unary, names_in, text
 from derive.program.torch_printer import COLUMNS, broken
 
@@ -15,12 +16,14 @@ __all__ = [
     "any_of",
     "assigned",
     "call_lines",
+    "collected",
     "formatted_statement",
     "indented",
     "return_statement",
     "statements",
     "unpacked_statement",
     "unpacked_tuple",
+    "with_unset",
 ]
 
 
@@ -36,10 +39,14 @@ def statements(lines: Sequence[Line], indent: int) -> list[str]:
     """
     best: list[list[str]] = [[]]
     for line in reversed(lines):
-        run = _alike([line, *lines[len(lines) - len(best) + 1 :]])
+        rest = lines[len(lines) - len(best) + 1 :]
+        run = _alike([line, *rest])
+        whole = ((n, _branches(run[:n], indent)) for n in range(1, len(run) + 1))
         ways = [[*assigned(line, indent), *best[0]]]
-        branches = ((n, _branches(run[:n], indent)) for n in range(1, len(run) + 1))
-        ways += ([*own, *best[n - 1]] for n, own in branches if len(own[0]) + indent <= COLUMNS)
+        ways += ([*own, *best[n - 1]] for n, own in whole if len(own[0]) + indent <= COLUMNS)
+        if UNSET in branches(line.code):
+            last = max((n for n, x in enumerate(run) if line.name in names_in(x.code)), default=0)
+            ways = ways[last + 1 :]
         best.insert(0, min(ways, key=len))
     return best[0]
 
@@ -48,35 +55,29 @@ def _alike(lines: Sequence[Line]) -> list[Line]:
     """Return the first choices by one test; only the last may assign a name that the test reads."""
     run: list[Line] = []
     for line in lines:
-        test = _test(line)
+        test = branches(line.code)[0]
         made = set(run[-1].name.split(", ")) if run else set()
-        if test is None or (run and test != _test(run[0])) or made.intersection(names_in(test)):
+        other = run and test is not branches(run[0].code)[0]
+        if test is None or other or made.intersection(names_in(test)):
             break
         run.append(line)
     return run
 
 
-def _test(line: Line) -> Code | None:
-    return line.code.test if isinstance(line.code, Conditional) else None
-
-
 def _branches(run: Sequence[Line], indent: int) -> list[str]:
     """Return choices by one test as an if statement."""
-    codes = [line.code for line in run if isinstance(line.code, Conditional)]
-    then, other = (
-        indented(statements(_values(run, side), indent + 4), 4)
-        for side in ([c.then for c in codes], [c.other for c in codes])
-    )
-    test = text(codes[0].test)
+    tests, *sides = zip(*(branches(line.code) for line in run), strict=True)
+    test = tests[0]
+    then, other = (indented(statements(_values(run, x), indent + 4), 4) for x in sides)
     if not then:
-        return [f"if {_negated(codes[0].test)}:", *other]
-    return [f"if {test}:", *then, *(["else:", *other] if other else [])]
+        return [f"if {_negated(test)}:", *other]
+    return [f"if {text(test)}:", *then, *(["else:", *other] if other else [])]
 
 
 def _values(run: Sequence[Line], codes: Sequence[Code]) -> list[Line]:
-    """Return the lines of one branch, without those that change nothing."""
+    """Return the lines of one branch, without those that change nothing or are not read."""
     branch = (replace(line, code=code) for line, code in zip(run, codes, strict=True))
-    return [line for line in branch if line.code is not Name(line.name)]
+    return [line for line in branch if line.code not in (UNSET, Name(line.name))]
 
 
 def _negated(test: Code) -> str:
@@ -86,6 +87,34 @@ def _negated(test: Code) -> str:
             opposite = {"is": "is not", "==": "!=", "!=": "=="}[sign]
             return f"{text(left)} {opposite} {text(right)}"
     return text(Unary("not", test))
+
+
+def with_unset(lines: Sequence[Line], results: Collection[str]) -> list[Line]:
+    """Return the lines, without the values of a branch that only choices in the other branch read.
+
+    a = f(x) if c else None     ->  if c:
+    b = g(a) if c else x                a = f(x)
+                                        b = g(a)
+                                    else: ..
+    """
+    made = list(lines)
+    for n in reversed(range(len(lines))):
+        test, *sides = branches(made[n].code)
+        name, run = made[n].name, _alike(made[n:])
+        others = ((k, x) for k, x in enumerate(made) if k != n)
+        readers = [k for k, x in others if name in (x.name, *names_in(x.code))]
+        if test is None or name in results or not readers or not n < readers[0]:
+            continue
+        whole = made[n : readers[-1] + 1]
+        if len(whole) > len(run) or name in (x.name for x in whole[1:]):
+            continue
+        for k in (0, 1):
+            if not any(name in names_in(branches(x.code)[k + 1]) for x in whole[1:]):
+                sides[k] = UNSET
+        marked = [made[n].having(Conditional(test, *sides)), *whole[1:]]
+        if UNSET in sides and len(statements(marked, 8)) <= len(statements(whole, 8)):
+            made[n] = marked[0]
+    return made
 
 
 def assigned(line: Line, indent: int) -> list[str]:
@@ -115,6 +144,16 @@ def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> l
         return [start, hanging, end]
     lines = [line for a in arguments for line in _argument(a, indent + 4)]
     return [start, *(f"    {line}" for line in lines), end]
+
+
+def collected(name: str, items: Sequence[str], indent: int) -> tuple[list[str], list[str]]:
+    """Return name = items, as many as fit its line, and the arguments *name and the others."""
+    fit = [n for n in range(2, len(items) + 1) if len(_tuple(name, items[:n])) + indent <= COLUMNS]
+    return [_tuple(name, items[: fit[-1]])], [f"*{name}", *items[fit[-1] :]]
+
+
+def _tuple(name: str, items: Sequence[str]) -> str:
+    return f"{name} = {', '.join(items)}"
 
 
 def return_statement(values: Sequence[str], indent: int) -> list[str]:

@@ -10,7 +10,7 @@ from derive.errors import LoweringError
 from derive.module.arguments import ArgumentCheck
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, call_lines, indented
+from derive.module.pretty_printer import COLUMNS, call_lines, collected, indented
 from derive.module.signature import signature
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 
@@ -144,15 +144,16 @@ def _explained(code: Coded, checks: Iterable[ArgumentCheck]) -> list[str]:
     read = dict.fromkeys(c.group() for c in (re.match(r"\w+", c) for c in clauses) if c)
     given = [t.name for t in op.inputs] + [name for name in read if name in names]
     more = sorted(names & set(re.findall(r"\w+", whole)) - set(given))
-    given += (f"{code.display_name(name)}={name}" for name in more)
+    keywords = [f"{code.display_name(name)}={name}" for name in more]
     start, name = "raise rt.explained(", f'"{op.name}"'
-    inline = call_lines(start, [name, f'"{told}"', *given], ")", 8)
+    inline = call_lines(start, [name, f'"{told}"', *given, *keywords], ")", 8)
     if len(inline) == 1:
         return inline
-    raised = call_lines(start, [name, "signature", *given], ")", 8)
-    named = [f"values = {', '.join(given)}", f"{start}{name}, signature, *values)"]
-    if len(raised) > 1 < len(given) and not more and max(map(len, named)) + 8 <= COLUMNS:
-        raised = named
+    raised = call_lines(start, [name, "signature", *given, *keywords], ")", 8)
+    if len(raised) > 1 < len(given):
+        before, values = collected("values", given, 8)
+        named = call_lines(start, [name, "signature", *values, *keywords], ")", 8)
+        raised = min(raised, [*before, *named], key=len)
     return [*_text_lines(told), *raised]
 
 

@@ -225,7 +225,7 @@ def _predicated_lines(
 ) -> list[str]:
     """Return the lines, each under its predicate; ``totals`` are initialized already."""
     places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
-    pairs = [(x.line, x.needs) for x in Names(taken=OWN).in_entries(entries, places)]
+    pairs = Names(taken=OWN).in_entries([(x.line, x.needs) for x in entries], places)
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
     asked = conditions(pairs, gradients, places, taken)
     lines = [

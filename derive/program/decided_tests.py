@@ -1,6 +1,9 @@
-"""Removes choices whose test the bounds of the parameters decide.
+"""Choices by a test: those that bounds of parameters decide, and the order of the others.
 
-a if 0 < delta else b  =  a, where a call with delta <= 0 is an error
+    a if 0 < delta else b  =  a, where a call with delta <= 0 is an error
+
+Choices by one test stand in a row, as one if statement may hold them. What only choices of one
+branch read is computed in that branch alone.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from derive.algebra.expr import DENIED, MIRRORED
 from derive.program.cse import Line
 from derive.program.dataflow import live
 from derive.program.gradient_predication import Needs
-from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary
+from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary, names_in
+
+UNSET = Literal("unset")
+"""The other branch of a choice whose name is read by choices of its own branch alone."""
 
 Bounds = Mapping[str, Sequence[tuple[str, Fraction]]]
 """Parameter -> its bounds, such as (">", 0)."""
@@ -83,3 +89,29 @@ def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:
         case "<", "<" | "<=" | "!=":
             return a < b or (a == b and (sign == "<" or other == "<="))
     return False
+
+
+def choices_in_a_row(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
+    """Return the lines with each choice right before the next one by its test, if it may move."""
+    made: list[tuple[Line, Needs]] = []
+    for line, needs in reversed(entries):
+        at, test = 0, branches(line.code)[0]
+        for n, (other, own) in enumerate(made if test is not None else ()):
+            if own == needs and branches(other.code)[0] is test:
+                at = n
+                break
+            read = names_in(line.code)
+            if line.name in (other.name, *names_in(other.code)) or other.name in read:
+                break
+        made.insert(at, (line, needs))
+    return made
+
+
+def branches(code: Code) -> tuple[Code | None, Code, Code]:
+    """Return (test, then, other) of a choice, the test without a "not"; of other code, no test."""
+    match code:
+        case Conditional(Unary("not", test), then, other):
+            return test, other, then
+        case Conditional(test, then, other):
+            return test, then, other
+    return None, code, code

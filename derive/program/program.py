@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.program.cse import Line
+from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import PLAIN, Precision
+
+Entries = Sequence[tuple[Line, Needs]]
+"""The lines of a body, and the inputs whose gradients need each."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,23 @@ class Program:
     """body -> its passes."""
     rearranges: bool = False
     """True if each output is a view of an input, as for torch's view operations."""
+
+    def in_bodies(self, change: Callable[[Entries], Iterable[tuple[Line, Needs]]]) -> Program:
+        """Return the program with each body changed; a forward has no needs."""
+
+        def whole(lines: Sequence[Line]) -> tuple[Line, ...]:
+            return tuple(line for line, _ in change([(line, ()) for line in lines]))
+
+        def pulled(lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
+            return tuple(BackwardLine(*x) for x in change([(x.line, x.needs) for x in lines]))
+
+        return replace(
+            self,
+            forward=whole(self.forward),
+            composed=whole(self.composed),
+            backward=pulled(self.backward),
+            first_order=pulled(self.first_order),
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any
 
 from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
-from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.gradient_predication import Needs
+from derive.program.program import Entries, Program, Tangent
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -64,13 +65,7 @@ class Names:
         fixed = [*program.inputs, *program.outputs, *program.statistics]
         fixed += [name for _, name in program.cotangents if name is not None]
         numbers = program.parameters
-        return replace(
-            program,
-            forward=self.in_lines(program.forward, fixed, numbers),
-            composed=self.in_lines(program.composed, fixed, numbers),
-            backward=self.in_entries(program.backward, fixed, numbers),
-            first_order=self.in_entries(program.first_order, fixed, numbers),
-        )
+        return program.in_bodies(lambda body: self.in_entries(body, fixed, numbers))
 
     def in_tangent(self, tangent: Tangent | None, program: Program) -> Tangent | None:
         """Return the tangents with names for their values."""
@@ -90,12 +85,12 @@ class Names:
         return tuple(line for line in made if not _is_empty(line))
 
     def in_entries(
-        self, body: Sequence[BackwardLine], fixed: Iterable[str], numbers: Collection[str] = ()
-    ) -> tuple[BackwardLine, ...]:
-        """Return the lines of a backward with names for their values."""
-        made = self._renamed([entry.line for entry in body], fixed, numbers)
-        named = (replace(x, line=line) for x, line in zip(body, made, strict=True))
-        return tuple(x for x in named if not _is_empty(x.line))
+        self, body: Entries, fixed: Iterable[str], numbers: Collection[str] = ()
+    ) -> list[tuple[Line, Needs]]:
+        """Return the lines of a body with names for their values."""
+        made = self._renamed([line for line, _ in body], fixed, numbers)
+        named = zip(made, (needs for _, needs in body), strict=True)
+        return [(line, needs) for line, needs in named if not _is_empty(line)]
 
     def _renamed(
         self, lines: Sequence[Line], fixed: Iterable[str], numbers: Collection[str]

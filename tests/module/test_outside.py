@@ -73,7 +73,7 @@ def test_only_sums_products_and_quotients_are_rational():
 
 def test_many_arguments_are_listed_once():
     text = texts.source(derive.parse(MANY))
-    assert "rt.apply(_F, *arguments)" in text
+    assert "rt.apply(_F, *arguments, weight_of_a_row)" in text
 
 
 @each_row("text", [COUNTED, WEIGHTED, MANY])

@@ -197,8 +197,8 @@ def test_the_code_that_an_expert_writes(text):
 def test_the_catalogs_concat_is_torchs():
     text = source(catalog.find("concat"))
     assert "return torch.cat((A, B), dim)" in text
-    assert "grad_A = G.narrow(dim, 0, A_shape[dim])" in text
-    assert "grad_B = G.narrow(dim, A_shape[dim], ctx.B_shape[dim])" in text
+    assert "grad_A = G.narrow(dim, 0, ctx.A_shape[dim])" in text
+    assert "grad_B = G.narrow(dim, ctx.A_shape[dim], ctx.B_shape[dim])" in text
     assert "reshape" not in text
 
 

@@ -18,7 +18,7 @@ LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
 CODE = {
     LOGSUMEXP: ["grad_A = rt.decayed_sum(G, clamped_F, ctx.dim) * (A - clamped_F).exp()"],
-    PROD: ["grad_A = rt.exclusive_cumprod(A, dim) * rt.linear_recurrence(G, A, dim)"],
+    PROD: ["grad_A = rt.exclusive_cumprod(A, ctx.dim) * rt.linear_recurrence(G, A, ctx.dim)"],
     "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[n,l])": [
         "flipped_decayed_sum = rt.decayed_sum(G.flip(1), clamped_y.flip(1), 1).flip(1)"
     ],
