@@ -112,6 +112,12 @@ def autocast_product(*tensors):
     return torch.get_autocast_dtype(kind)
 
 
+def product_dtypes(*tensors):
+    """The dtype of a matrix product, and the same in float32 at least."""
+    low = autocast_product(*tensors)
+    return low, torch.promote_types(low, torch.float32)
+
+
 def no_autocast(x):
     """A context in which autocast does not change the dtypes of products."""
     if _any_autocast() and torch.is_autocast_enabled(x.device.type):
@@ -133,10 +139,10 @@ def without_autocast(backward):
     return exact
 
 
-def autocast_float32(*tensors):
-    """The result dtype of an operation that autocast runs in float32."""
+def autocast_float32(*tensors, when=True):
+    """The result dtype of an operation that autocast runs in float32, always or ``when``."""
     dtype = promoted(*tensors) if len(tensors) > 1 else tensors[0].dtype
-    if dtype.itemsize >= 4 or not _any_autocast():
+    if dtype.itemsize >= 4 or not when or not _any_autocast():
         return dtype
     return torch.float32 if torch.is_autocast_enabled(tensors[0].device.type) else dtype
 

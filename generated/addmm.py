@@ -21,9 +21,8 @@ class _Addmm(Function):
 
     @staticmethod
     def forward(input, mat1, mat2, beta, alpha):
-        low = rt.autocast_product(input, mat1, mat2)
+        low, wide = rt.product_dtypes(input, mat1, mat2)
         dtype = rt.promoted(input, mat1, mat2)
-        wide = torch.promote_types(low, torch.float32)
         mat1, mat2 = rt.cast(low, mat1, mat2)
         input = rt.cast(wide, input)[0]
         return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
@@ -31,7 +30,7 @@ class _Addmm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, mat1, mat2, ctx.beta, ctx.alpha = inputs
-        ctx.low = rt.autocast_product(input, mat1, mat2)
+        ctx.low, ctx.wide = rt.product_dtypes(input, mat1, mat2)
         ctx.save_for_backward(
             mat1 if ctx.needs_input_grad[2] else None,
             mat2 if ctx.needs_input_grad[1] else None,
@@ -40,8 +39,7 @@ class _Addmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         mat1, mat2 = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_mat1 = grad_mat2 = None

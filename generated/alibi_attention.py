@@ -31,8 +31,7 @@ class _AlibiAttention(Function):
     @staticmethod
     def forward(query, key, value, slopes):
         reuse = rt.reuse(query, key, value, slopes)
-        low = rt.autocast_product(query, key, value, slopes)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, key, value, slopes)
         query, key, value = rt.cast(low, query, key, value)
         slopes = rt.cast(wide, slopes)[0]
         positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
@@ -54,7 +53,7 @@ class _AlibiAttention(Function):
         P = result[1]
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value, slopes)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value, slopes)
         ctx.save_for_backward(query, key, value, slopes, P)
 
     @staticmethod
@@ -63,8 +62,7 @@ class _AlibiAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, slopes, P = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         query, key, value, G = rt.cast(low, query, key, value, G)
         grad_query = grad_key = grad_value = grad_slopes = None
         first_order = rt.unrecorded(G)

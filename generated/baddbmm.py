@@ -21,9 +21,8 @@ class _Baddbmm(Function):
 
     @staticmethod
     def forward(input, batch1, batch2, beta, alpha):
-        low = rt.autocast_product(input, batch1, batch2)
+        low, wide = rt.product_dtypes(input, batch1, batch2)
         dtype = rt.promoted(input, batch1, batch2)
-        wide = torch.promote_types(low, torch.float32)
         batch1, batch2 = rt.cast(low, batch1, batch2)
         input = rt.cast(wide, input)[0]
         return rt.addmm(input, batch1, batch2, beta, alpha).to(dtype)
@@ -31,7 +30,7 @@ class _Baddbmm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, batch1, batch2, ctx.beta, ctx.alpha = inputs
-        ctx.low = rt.autocast_product(input, batch1, batch2)
+        ctx.low, ctx.wide = rt.product_dtypes(input, batch1, batch2)
         ctx.save_for_backward(
             batch1 if ctx.needs_input_grad[2] else None,
             batch2 if ctx.needs_input_grad[1] else None,
@@ -40,8 +39,7 @@ class _Baddbmm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         batch1, batch2 = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_batch1 = grad_batch2 = None

@@ -24,9 +24,8 @@ from . import _runtime as rt
 
 
 def _barlow_twins_loss_composed(first, second, weight, eps):
-    low = rt.autocast_product(first, second)
+    low, wide = rt.product_dtypes(first, second)
     dtype = rt.autocast_float32(first, second)
-    wide = torch.promote_types(low, torch.float32)
     first, second = rt.cast(wide, first, second)
     a = first - first.mean(0)  # a[n,i]
     x = (eps + a.square().mean(0)).rsqrt() * a  # x[n,i]
@@ -47,9 +46,8 @@ class _BarlowTwinsLoss(Function):
     @staticmethod
     def forward(first, second, weight, eps):
         reuse = rt.reuse(first, second)
-        low = rt.autocast_product(first, second)
+        low, wide = rt.product_dtypes(first, second)
         dtype = rt.autocast_float32(first, second)
-        wide = torch.promote_types(low, torch.float32)
         first, second = rt.cast(wide, first, second)
         x = rt.native_batch_norm(first, None, None, eps)[0]  # x[n,i]
         y = rt.native_batch_norm(second, None, None, eps)[0]  # y[n,i]
@@ -68,7 +66,7 @@ class _BarlowTwinsLoss(Function):
         c = output[1]
         ctx.mark_non_differentiable(c)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(first, second)
+        ctx.low, ctx.wide = rt.product_dtypes(first, second)
         ctx.save_for_backward(first, second, c)
 
     @staticmethod
@@ -77,8 +75,7 @@ class _BarlowTwinsLoss(Function):
         if G is None:
             return (None,) * 4
         eps = ctx.eps
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         first, second, c, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = None
         if rt.unrecorded(G):

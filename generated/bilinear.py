@@ -22,8 +22,7 @@ class _Bilinear(Function):
 
     @staticmethod
     def forward(input1, input2, weight, bias):
-        low = rt.autocast_product(input1, input2, weight, bias)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(input1, input2, weight, bias)
         weight, bias = rt.cast(low, weight, bias)
         input1, input2 = rt.cast(wide, input1, input2)
         input1_input2 = (
@@ -36,7 +35,7 @@ class _Bilinear(Function):
     def setup_context(ctx, inputs, output):
         input1, input2, weight, bias = inputs
         ctx.b_leading = tuple(range(input1.dim() - 1))
-        ctx.low = rt.autocast_product(input1, input2, weight, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(input1, input2, weight, bias)
         ctx.weight_shape = weight.shape
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
@@ -49,8 +48,7 @@ class _Bilinear(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         weight = rt.cast(low, weight)[0]
         input1, input2, G = rt.cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None

@@ -31,10 +31,8 @@ class _BinaryCrossEntropyWithLogits(Function):
     @staticmethod
     def forward(input, target, weight, pos_weight, reduction):
         reuse = rt.reuse(input, target, weight, pos_weight)
-        dtype = (
-            rt.autocast_float32(input, target, weight, pos_weight)
-            if reduction != "none"
-            else rt.promoted(input, target, weight, pos_weight)
+        dtype = rt.autocast_float32(
+            input, target, weight, pos_weight, when=reduction != "none"
         )
         given = rt.widened(input, target, weight, pos_weight)
         input, target, weight, pos_weight = given

@@ -21,8 +21,7 @@ class _CausalConv1d(Function):
 
     @staticmethod
     def forward(input, weight, bias, dilation):
-        low = rt.autocast_product(input, weight, bias)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(input, weight, bias)
         weight, bias = rt.cast(low, weight, bias)
         input = rt.cast(wide, input)[0]
         padded_input = torch.nn.functional.pad(
@@ -35,7 +34,7 @@ class _CausalConv1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, weight, bias, ctx.dilation = inputs
-        ctx.low = rt.autocast_product(input, weight, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(input, weight, bias)
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -47,8 +46,7 @@ class _CausalConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         dilation = ctx.dilation
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None

@@ -27,8 +27,7 @@ class _CausalLinearAttention(Function):
     @staticmethod
     def forward(query, key, value):
         reuse = rt.reuse(query, key, value)
-        low = rt.autocast_product(query, key, value)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, key, value)
         value = rt.cast(low, value)[0]
         query, key = rt.cast(wide, query, key)
         phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
@@ -44,7 +43,7 @@ class _CausalLinearAttention(Function):
         output, S, total = result
         ctx.mark_non_differentiable(S, total)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             query,
@@ -61,8 +60,7 @@ class _CausalLinearAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, S, total = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         value, S = rt.cast(low, value, S)
         query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
         grad_query = grad_key = grad_value = None

@@ -32,8 +32,7 @@ from . import _runtime as rt
 
 
 def _causal_self_attention_composed(x, Wq, Wk, Wv):
-    low = rt.autocast_product(x, Wq, Wk, Wv)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(x, Wq, Wk, Wv)
     x, Wq, Wk, Wv = rt.cast(low, x, Wq, Wk, Wv)
     V = x @ Wv.mT  # V[n,j,e]
     Q = x @ Wq.mT  # Q[n,i,d]
@@ -68,7 +67,7 @@ class _CausalSelfAttention(Function):
         output, kept, Q, K, V = result
         ctx.mark_non_differentiable(kept, Q, K, V)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x, Wq, Wk, Wv)
+        ctx.low, ctx.wide = rt.product_dtypes(x, Wq, Wk, Wv)
         ctx.save_for_backward(x, Wq, Wk, Wv, output, kept, Q, K, V)
 
     @staticmethod
@@ -77,8 +76,7 @@ class _CausalSelfAttention(Function):
         if G is None:
             return (None,) * 4
         x, Wq, Wk, Wv, output, kept, Q, K, V = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
         x, Wq, Wk, Wv, output, Q, K, V, G = given
         kept = rt.cast(wide, kept)[0]

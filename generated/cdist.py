@@ -23,9 +23,8 @@ class _Cdist(Function):
     @staticmethod
     def forward(x1, x2):
         reuse = rt.reuse(x1, x2)
-        low = rt.autocast_product(x1, x2)
+        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(wide, x1, x2)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -55,7 +54,7 @@ class _Cdist(Function):
         D, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x1, x2)
+        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, D, centre)
 
     @staticmethod
@@ -63,8 +62,7 @@ class _Cdist(Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         x1, x2, D, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)

@@ -50,9 +50,8 @@ class _CharacterModel(Function):
 
     @staticmethod
     def forward(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, eps):
-        low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
+        low, wide = rt.product_dtypes(C, W1, b1, W2, b2, bngain, bnbias)
         dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
-        wide = torch.promote_types(low, torch.float32)
         C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
         bngain, bnbias = rt.cast(wide, bngain, bnbias)
         emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)  # emb[n,t,d]
@@ -78,7 +77,7 @@ class _CharacterModel(Function):
         _, bndiff, bnvar_inv, logits = output
         ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(C, W1, b1, W2, b2, bngain, bnbias)
+        ctx.low, ctx.wide = rt.product_dtypes(C, W1, b1, W2, b2, bngain, bnbias)
         ctx.save_for_backward(
             C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
         )
@@ -91,8 +90,7 @@ class _CharacterModel(Function):
         (C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits) = (
             ctx.saved_tensors
         )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
         grad_bnbias = None
         first_order = rt.unrecorded(G)

@@ -21,9 +21,8 @@ class _ConvTranspose1d(Function):
 
     @staticmethod
     def forward(input, weight, bias, stride, padding, output_padding, dilation):
-        low = rt.autocast_product(input, weight, bias)
+        low, wide = rt.product_dtypes(input, weight, bias)
         dtype = rt.promoted(input, weight, bias)
-        wide = torch.promote_types(low, torch.float32)
         input, weight = rt.cast(low, input, weight)
         bias = rt.cast(wide, bias)[0]
         conv_of_input = torch.nn.functional.conv_transpose1d(
@@ -42,7 +41,7 @@ class _ConvTranspose1d(Function):
     def setup_context(ctx, inputs, output):
         input, weight = inputs[:2]
         bias, ctx.stride, ctx.padding, ctx.output_padding, ctx.dilation = inputs[2:]
-        ctx.low = rt.autocast_product(input, weight, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(input, weight, bias)
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -55,8 +54,7 @@ class _ConvTranspose1d(Function):
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         input, weight = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
         grad_input = grad_weight = grad_bias = None

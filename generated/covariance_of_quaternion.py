@@ -28,9 +28,8 @@ class _CovarianceOfQuaternion(Function):
     @staticmethod
     def forward(quaternion, scale):
         reuse = rt.reuse(quaternion, scale)
-        low = rt.autocast_product(quaternion, scale)
+        low, wide = rt.product_dtypes(quaternion, scale)
         with rt.no_autocast(quaternion):
-            wide = torch.promote_types(low, torch.float32)
             quaternion, scale = rt.cast(wide, quaternion, scale)
             unit = quaternion.square().sum(1, keepdim=True).rsqrt() * quaternion
             v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
@@ -58,7 +57,7 @@ class _CovarianceOfQuaternion(Function):
         R = output[1]
         ctx.mark_non_differentiable(R)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(quaternion, scale)
+        ctx.low, ctx.wide = rt.product_dtypes(quaternion, scale)
         ctx.save_for_backward(quaternion, scale, R)
 
     @staticmethod
@@ -66,8 +65,7 @@ class _CovarianceOfQuaternion(Function):
     def backward(ctx, G, _grad_R):
         if G is None:
             return (None,) * 2
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         quaternion, scale, R, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_quaternion = grad_scale = None
         first_order = rt.unrecorded(G)

@@ -36,8 +36,7 @@ from . import _runtime as rt
 
 
 def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
-    low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(x, memory, Wq, Wk, Wv, Wo)
     x, memory, Wq, Wk, Wv, Wo = rt.cast(low, x, memory, Wq, Wk, Wv, Wo)
     V = memory @ Wv.mT  # V[*b,j,e]
     Q = x @ Wq.mT  # Q[*b,i,d]
@@ -70,7 +69,7 @@ class _CrossAttention(Function):
         _, kept, Q, K, V, context = result
         ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x, memory, Wq, Wk, Wv, Wo)
+        ctx.low, ctx.wide = rt.product_dtypes(x, memory, Wq, Wk, Wv, Wo)
         ctx.save_for_backward(x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context)
 
     @staticmethod
@@ -80,8 +79,7 @@ class _CrossAttention(Function):
             return (None,) * 6
         x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
         b_leading = tuple(range(x.dim() - 2))
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
         x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
         kept = rt.cast(wide, kept)[0]

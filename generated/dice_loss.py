@@ -34,11 +34,7 @@ class _DiceLoss(Function):
 
     @staticmethod
     def forward(input, target, smooth, reduction):
-        dtype = (
-            rt.autocast_float32(input, target)
-            if reduction != "none"
-            else rt.promoted(input, target)
-        )
+        dtype = rt.autocast_float32(input, target, when=reduction != "none")
         input, target = rt.widened(input, target)
         q_axes = tuple(range(1 - input.dim(), 0))
         probability = input.sigmoid()  # probability[n,*q]

@@ -37,8 +37,7 @@ class _DifferentialAttention(Function):
     @staticmethod
     def forward(query1, key1, query2, key2, value, weight):
         reuse = rt.reuse(query1, key1, query2, key2, value, weight)
-        low = rt.autocast_product(query1, key1, query2, key2, value, weight)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query1, key1, query2, key2, value, weight)
         given = rt.cast(low, query1, key1, query2, key2, value)
         query1, key1, query2, key2, value = given
         weight = rt.cast(wide, weight)[0]
@@ -60,7 +59,7 @@ class _DifferentialAttention(Function):
         _, P1, P2 = result
         ctx.mark_non_differentiable(P1, P2)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query1, key1, query2, key2, value, weight)
+        ctx.low, ctx.wide = rt.product_dtypes(query1, key1, query2, key2, value, weight)
         ctx.save_for_backward(query1, key1, query2, key2, value, weight, P1, P2)
 
     @staticmethod
@@ -69,8 +68,7 @@ class _DifferentialAttention(Function):
         if G is None:
             return (None,) * 6
         query1, key1, query2, key2, value, weight, P1, P2 = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query1, key1, query2, key2, value, G)
         query1, key1, query2, key2, value, G = given
         weight, P1, P2 = rt.cast(wide, weight, P1, P2)

@@ -30,9 +30,8 @@ class _DoraLinear(Function):
     @staticmethod
     def forward(input, weight, lora_A, lora_B, magnitude, bias, alpha):
         reuse = rt.reuse(input, weight, lora_A, lora_B, magnitude, bias)
-        low = rt.autocast_product(input, weight, lora_A, lora_B, magnitude, bias)
+        low, wide = rt.product_dtypes(input, weight, lora_A, lora_B, magnitude, bias)
         dtype = rt.autocast_float32(input, weight, lora_A, lora_B, magnitude, bias)
-        wide = torch.promote_types(low, torch.float32)
         input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
         weight, magnitude, bias = rt.cast(wide, weight, magnitude, bias)
         lora_B_alpha = reuse.mul(
@@ -55,7 +54,9 @@ class _DoraLinear(Function):
         ctx.mark_non_differentiable(length)
         ctx.set_materialize_grads(False)
         ctx.output_shape = output.shape
-        ctx.low = rt.autocast_product(input, weight, lora_A, lora_B, magnitude, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(
+            input, weight, lora_A, lora_B, magnitude, bias
+        )
         ctx.lora_A_shape = lora_A.shape
         ctx.save_for_backward(
             input,
@@ -83,15 +84,13 @@ class _DoraLinear(Function):
         needs_length = needs_grad_V or needs[0] or needs[4]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+            low, wide = ctx.low, ctx.wide
             input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
             magnitude, V, length, G = rt.cast(wide, magnitude, V, length, G)
         else:
             if G is None:
                 G = G_V.new_zeros(ctx.output_shape)
-            low = ctx.low
-            wide = torch.promote_types(low, torch.float32)
+            low, wide = ctx.low, ctx.wide
             input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
             magnitude, V, G, G_V = rt.cast(wide, magnitude, V, G, G_V)
             if needs_length:

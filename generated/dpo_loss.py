@@ -41,10 +41,12 @@ class _DpoLoss(Function):
         reduction,
     ):
         reuse = rt.reuse(chosen, rejected, reference_chosen, reference_rejected)
-        dtype = (
-            rt.autocast_float32(chosen, rejected, reference_chosen, reference_rejected)
-            if reduction != "none"
-            else rt.promoted(chosen, rejected, reference_chosen, reference_rejected)
+        dtype = rt.autocast_float32(
+            chosen,
+            rejected,
+            reference_chosen,
+            reference_rejected,
+            when=reduction != "none",
         )
         given = rt.widened(chosen, rejected, reference_chosen, reference_rejected)
         chosen, rejected, reference_chosen, reference_rejected = given

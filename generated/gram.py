@@ -26,14 +26,13 @@ class _Gram(Function):
     @staticmethod
     def setup_context(ctx, inputs, C):
         input = inputs[0]
-        ctx.low = rt.autocast_product(input)
+        ctx.low, ctx.wide = rt.product_dtypes(input)
         ctx.save_for_backward(input)
 
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         input = rt.cast(low, *ctx.saved_tensors)[0]
         G = rt.cast(wide, G)[0]
         grad_input = (G + G.mT).to(low) @ input

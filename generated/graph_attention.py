@@ -38,9 +38,8 @@ class _GraphAttention(Function):
     @staticmethod
     def forward(x, weight, att_source, att_target, source, target, negative_slope):
         reuse = rt.reuse(x, weight, att_source, att_target, source, target)
-        low = rt.autocast_product(x, weight, att_source, att_target)
+        low, wide = rt.product_dtypes(x, weight, att_source, att_target)
         dtype = rt.autocast_float32(x, weight, att_source, att_target)
-        wide = torch.promote_types(low, torch.float32)
         x, weight = rt.cast(low, x, weight)
         att_source, att_target = rt.cast(wide, att_source, att_target)
         projected = rt.no_view(  # projected[n,h,d]
@@ -78,7 +77,7 @@ class _GraphAttention(Function):
         output, projected, scores = result
         ctx.mark_non_differentiable(projected, scores)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x, weight, att_source, att_target)
+        ctx.low, ctx.wide = rt.product_dtypes(x, weight, att_source, att_target)
         ctx.save_for_backward(
             x, weight, att_source, att_target, source, target, output, projected, scores
         )
@@ -99,8 +98,7 @@ class _GraphAttention(Function):
             projected,
             scores,
         ) = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         first_order = rt.unrecorded(G)
         if first_order:

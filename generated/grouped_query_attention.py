@@ -25,8 +25,7 @@ from . import _runtime as rt
 
 
 def _grouped_query_attention_composed(query, key, value):
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
     query_size_per_key_size = query.shape[-3] // key.shape[-3]
     flat_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size)).flatten(
@@ -82,7 +81,7 @@ class _GroupedQueryAttention(Function):
         output, kept = result
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         ctx.save_for_backward(query, key, value, output, kept)
 
     @staticmethod
@@ -91,8 +90,7 @@ class _GroupedQueryAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, kept = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
         kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None

@@ -37,9 +37,8 @@ class _GruCell(Function):
     @staticmethod
     def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
         reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
-        low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        low, wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
         dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
-        wide = torch.promote_types(low, torch.float32)
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
         hx = rt.cast(wide, hx)[0]
         input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
@@ -68,7 +67,7 @@ class _GruCell(Function):
         _, a, s = output
         ctx.mark_non_differentiable(a, s)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low, ctx.wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh, a, s)
 
     @staticmethod
@@ -77,8 +76,7 @@ class _GruCell(Function):
         if G is None:
             return (None,) * 6
         input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad

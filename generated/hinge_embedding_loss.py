@@ -29,11 +29,7 @@ class _HingeEmbeddingLoss(Function):
     @staticmethod
     def forward(input, target, margin, reduction):
         reuse = rt.reuse(input, target)
-        dtype = (
-            rt.autocast_float32(input, target)
-            if reduction != "none"
-            else rt.promoted(input, target)
-        )
+        dtype = rt.autocast_float32(input, target, when=reduction != "none")
         input, target = rt.widened(input, target)
         loss = torch.where(target == 1, input, reuse.clamp(margin - input, min=0))
         return rt.reduced(loss, reduction).to(dtype)

@@ -29,11 +29,7 @@ class _HingeLoss(Function):
     @staticmethod
     def forward(input, target, reduction):
         reuse = rt.reuse(input, target)
-        dtype = (
-            rt.autocast_float32(input, target)
-            if reduction != "none"
-            else rt.promoted(input, target)
-        )
+        dtype = rt.autocast_float32(input, target, when=reduction != "none")
         input, target = rt.widened(input, target)
         loss = reuse.relu(1 - input * target)
         return rt.reduced(loss, reduction).to(dtype)

@@ -38,11 +38,7 @@ class _HuberLoss(Function):
 
     @staticmethod
     def forward(input, target, reduction, delta):
-        dtype = (
-            rt.autocast_float32(input, target)
-            if reduction != "none"
-            else rt.promoted(input, target)
-        )
+        dtype = rt.autocast_float32(input, target, when=reduction != "none")
         input, target = rt.widened(input, target)
         loss = torch.ops.aten.huber_loss(input, target, 0, delta)
         return rt.reduced(loss, reduction).to(dtype)

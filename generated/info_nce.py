@@ -43,9 +43,8 @@ class _InfoNce(Function):
     @staticmethod
     def forward(query, positive_key, temperature, reduction):
         reuse = rt.reuse(query, positive_key)
-        low = rt.autocast_product(query, positive_key)
+        low, wide = rt.product_dtypes(query, positive_key)
         dtype = rt.autocast_float32(query, positive_key)
-        wide = torch.promote_types(low, torch.float32)
         query, positive_key = rt.cast(wide, query, positive_key)
         queries = query.square().sum(1, keepdim=True).rsqrt() * query  # queries[n,d]
         keys = positive_key.square().sum(1, keepdim=True).rsqrt() * positive_key
@@ -63,7 +62,7 @@ class _InfoNce(Function):
         similarity = output[1]
         ctx.mark_non_differentiable(similarity)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, positive_key)
+        ctx.low, ctx.wide = rt.product_dtypes(query, positive_key)
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
@@ -74,8 +73,7 @@ class _InfoNce(Function):
         query, positive_key, similarity = ctx.saved_tensors
         temperature = ctx.temperature
         loss_shape = (query.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(wide, query, positive_key, similarity, G)
         query, positive_key, similarity, G = given
         grad_query = grad_positive_key = None
@@ -139,8 +137,7 @@ class _InfoNceDual(rt.Dual, _InfoNce):
     def tangent(inputs, output, tangents):
         query, positive_key, temperature, reduction = inputs
         d_query, d_positive_key, _, _ = tangents
-        low = rt.autocast_product(query, positive_key)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, positive_key)
         given = rt.cast(wide, query, positive_key, d_query, d_positive_key)
         query, positive_key, d_query, d_positive_key = given
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()

@@ -35,8 +35,7 @@ class _LatentAttention(Function):
     @staticmethod
     def forward(query, query_turned, latent, key_turned, Wk, Wv, scale):
         reuse = rt.reuse(query, query_turned, latent, key_turned, Wk, Wv)
-        low = rt.autocast_product(query, query_turned, latent, key_turned, Wk, Wv)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, query_turned, latent, key_turned, Wk, Wv)
         given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv)
         query, query_turned, latent, key_turned, Wk, Wv = given
         V = rt.no_view(torch.einsum("bjl,hel->bhje", latent, Wv))  # V[b,h,j,e]
@@ -60,7 +59,9 @@ class _LatentAttention(Function):
         _, V, K, P = result
         ctx.mark_non_differentiable(V, K, P)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, query_turned, latent, key_turned, Wk, Wv)
+        ctx.low, ctx.wide = rt.product_dtypes(
+            query, query_turned, latent, key_turned, Wk, Wv
+        )
         ctx.save_for_backward(
             query,
             query_turned,
@@ -80,8 +81,7 @@ class _LatentAttention(Function):
             return (None,) * 7
         query, query_turned, latent, key_turned, Wk, Wv, V, K, P = ctx.saved_tensors
         scale = ctx.scale
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G)
         query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
         P = rt.cast(wide, P)[0]

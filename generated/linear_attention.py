@@ -32,9 +32,8 @@ class _LinearAttention(Function):
     @staticmethod
     def forward(query, key, value):
         reuse = rt.reuse(query, key, value)
-        low = rt.autocast_product(query, key, value)
+        low, wide = rt.product_dtypes(query, key, value)
         dtype = rt.autocast_float32(query, key, value)
-        wide = torch.promote_types(low, torch.float32)
         value = rt.cast(low, value)[0]
         query, key = rt.cast(wide, query, key)
         phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
@@ -50,7 +49,7 @@ class _LinearAttention(Function):
         output, state, total = result
         ctx.mark_non_differentiable(state, total)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             query,
@@ -67,8 +66,7 @@ class _LinearAttention(Function):
         if G is None:
             return (None,) * 3
         query, key, value, output, state, total = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         value, state = rt.cast(low, value, state)
         query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
         grad_query = grad_key = grad_value = None

@@ -38,9 +38,8 @@ class _LinearCrossEntropy(Function):
         input, linear_weight, target, linear_bias, weight, ignore_index, label_smoothing
     ):
         reuse = rt.reuse(input, linear_weight, target, linear_bias, weight)
-        low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+        low, wide = rt.product_dtypes(input, linear_weight, linear_bias, weight)
         with rt.no_autocast(input):
-            wide = torch.promote_types(low, torch.float32)
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight = rt.cast(wide, weight)[0]
@@ -79,7 +78,7 @@ class _LinearCrossEntropy(Function):
         F = output[1]
         ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, linear_weight, linear_bias, weight)
+        ctx.low, ctx.wide = rt.product_dtypes(input, linear_weight, linear_bias, weight)
         ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
@@ -90,8 +89,7 @@ class _LinearCrossEntropy(Function):
         input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         label_smoothing = ctx.label_smoothing
         weight_shape = (linear_weight.shape[0],)
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad

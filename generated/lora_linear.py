@@ -28,8 +28,7 @@ class _LoraLinear(Function):
     @staticmethod
     def forward(input, weight, lora_A, lora_B, bias, alpha):
         reuse = rt.reuse(input, weight, lora_A, lora_B, bias)
-        low = rt.autocast_product(input, weight, lora_A, lora_B, bias)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(input, weight, lora_A, lora_B, bias)
         given = rt.cast(low, input, weight, lora_A, lora_B, bias)
         input, weight, lora_A, lora_B, bias = given
         low_ = input @ lora_A.mT
@@ -49,7 +48,7 @@ class _LoraLinear(Function):
         low_ = result[1]
         ctx.mark_non_differentiable(low_)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(input, weight, lora_A, lora_B, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(input, weight, lora_A, lora_B, bias)
         ctx.weight_shape = weight.shape
         ctx.lora_A_shape = lora_A.shape
         needs = ctx.needs_input_grad
@@ -68,8 +67,7 @@ class _LoraLinear(Function):
             return (None,) * 6
         input, weight, lora_A, lora_B, low_ = ctx.saved_tensors
         b_leading = tuple(range(input.dim() - 1))
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         given = rt.cast(low, input, weight, lora_A, lora_B, low_, G)
         input, weight, lora_A, lora_B, low_, G = given
         grad_input = grad_weight = grad_lora_A = grad_lora_B = grad_bias = None

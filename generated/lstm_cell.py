@@ -36,9 +36,8 @@ class _LstmCell(Function):
     @staticmethod
     def forward(input, hx, cx, w_ih, w_hh, b_ih, b_hh):
         reuse = rt.reuse(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        low, wide = rt.product_dtypes(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         dtype = rt.promoted(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
-        wide = torch.promote_types(low, torch.float32)
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         cx, b_ih, b_hh = rt.cast(wide, cx, b_ih, b_hh)
         input_w_ih = (input @ w_ih.mT).unflatten(1, (4, hx.shape[1])).to(wide)
@@ -63,7 +62,7 @@ class _LstmCell(Function):
         input, hx, cx, w_ih, w_hh, b_ih, b_hh = inputs
         _, c, leave, forget, enter, new = output
         ctx.mark_non_differentiable(leave, forget, enter, new)
-        ctx.low = rt.autocast_product(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low, ctx.wide = rt.product_dtypes(input, hx, cx, w_ih, w_hh, b_ih, b_hh)
         ctx.save_for_backward(
             input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new
         )
@@ -74,8 +73,7 @@ class _LstmCell(Function):
         (input, hx, cx, w_ih, w_hh, b_ih, b_hh, c, leave, forget, enter, new) = (
             ctx.saved_tensors
         )
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         grad_input = grad_hx = grad_cx = grad_w_ih = grad_w_hh = grad_b_ih = None
         grad_b_hh = None

@@ -24,9 +24,8 @@ class _Mahalanobis(Function):
     @staticmethod
     def forward(u, v, VI):
         reuse = rt.reuse(u, v, VI)
-        low = rt.autocast_product(u, v, VI)
+        low, wide = rt.product_dtypes(u, v, VI)
         dtype = rt.autocast_float32(u, v, VI)
-        wide = torch.promote_types(low, torch.float32)
         VI = rt.cast(low, VI)[0]
         u, v = rt.cast(wide, u, v)
         delta = u - v  # delta[*b,k]
@@ -35,7 +34,7 @@ class _Mahalanobis(Function):
     @staticmethod
     def setup_context(ctx, inputs, D):
         u, v, VI = inputs
-        ctx.low = rt.autocast_product(u, v, VI)
+        ctx.low, ctx.wide = rt.product_dtypes(u, v, VI)
         ctx.save_for_backward(
             u, v, VI if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None, D
         )
@@ -45,8 +44,7 @@ class _Mahalanobis(Function):
     def backward(ctx, G):
         u, v, VI, D = ctx.saved_tensors
         b_leading = tuple(range(u.dim() - 1))
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
         grad_u = grad_v = grad_VI = None
         reuse = rt.reuse(G)

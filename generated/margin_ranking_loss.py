@@ -30,11 +30,7 @@ class _MarginRankingLoss(Function):
     @staticmethod
     def forward(input1, input2, target, margin, reduction):
         reuse = rt.reuse(input1, input2, target)
-        dtype = (
-            rt.autocast_float32(input1, input2, target)
-            if reduction != "none"
-            else rt.promoted(input1, input2, target)
-        )
+        dtype = rt.autocast_float32(input1, input2, target, when=reduction != "none")
         input1, input2, target = rt.widened(input1, input2, target)
         loss = reuse.clamp(margin - reuse.mul(input1 - input2, target), min=0)
         return rt.reduced(loss, reduction).to(dtype)

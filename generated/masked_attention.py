@@ -25,8 +25,7 @@ from . import _runtime as rt
 
 
 def _masked_attention_composed(query, key, value, attn_mask):
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     P = rt.where(  # P[*b,i,j]
@@ -51,7 +50,7 @@ class _MaskedAttention(Function):
         output, kept = result
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         ctx.save_for_backward(query, key, value, attn_mask, output, kept)
 
     @staticmethod
@@ -60,8 +59,7 @@ class _MaskedAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
         kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None

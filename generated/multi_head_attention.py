@@ -43,8 +43,7 @@ from . import _runtime as rt
 def _multi_head_attention_composed(
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo, num_heads
 ):
-    low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
     query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo = given
     size_per_head = Wq.shape[0] // num_heads
@@ -107,7 +106,9 @@ class _MultiHeadAttention(Function):
         _, kept, Q, K, V, context = result
         ctx.mark_non_differentiable(kept, Q, K, V, context)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo)
+        ctx.low, ctx.wide = rt.product_dtypes(
+            query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, bo
+        )
         ctx.save_for_backward(
             query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context
         )
@@ -122,8 +123,7 @@ class _MultiHeadAttention(Function):
         )
         num_heads = ctx.num_heads
         Wq_shape = Wq.shape
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         first_order = rt.compiles() or rt.unrecorded(G)

@@ -21,8 +21,7 @@ class _Parafac(Function):
 
     @staticmethod
     def forward(U, V, W):
-        low = rt.autocast_product(U, V, W)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(U, V, W)
         W = rt.cast(low, W)[0]
         U, V = rt.cast(wide, U, V)
         return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
@@ -30,7 +29,7 @@ class _Parafac(Function):
     @staticmethod
     def setup_context(ctx, inputs, X):
         U, V, W = inputs
-        ctx.low = rt.autocast_product(U, V, W)
+        ctx.low, ctx.wide = rt.product_dtypes(U, V, W)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             U if needs[1] or needs[2] else None,
@@ -41,8 +40,7 @@ class _Parafac(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         G = rt.cast(low, G)[0]
         U, V, W = rt.cast(wide, *ctx.saved_tensors)
         grad_U = grad_V = grad_W = None

@@ -34,9 +34,8 @@ class _PolynomialKernel(Function):
     @staticmethod
     def forward(x1, x2, gamma, coef0, degree):
         reuse = rt.reuse(x1, x2)
-        low = rt.autocast_product(x1, x2)
+        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(low, x1, x2)
         u = reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)
         K = (u**degree).to(dtype)
@@ -48,7 +47,7 @@ class _PolynomialKernel(Function):
         u = output[1]
         ctx.mark_non_differentiable(u)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x1, x2)
+        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, u)
 
     @staticmethod
@@ -59,8 +58,7 @@ class _PolynomialKernel(Function):
         x1, x2, u = ctx.saved_tensors
         gamma = ctx.gamma
         degree = ctx.degree
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         x1, x2 = rt.cast(low, x1, x2)
         u, G = rt.cast(wide, u, G)
         grad_x1 = grad_x2 = None
@@ -89,8 +87,7 @@ class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
     def tangent(inputs, output, tangents):
         x1, x2, gamma, coef0, degree = inputs
         d_x1, d_x2, _, _, _ = tangents
-        low = rt.autocast_product(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(x1, x2)
         x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
         if degree != 0:
             x1_to_degree = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)

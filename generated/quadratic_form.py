@@ -21,9 +21,8 @@ class _QuadraticForm(Function):
     @staticmethod
     def forward(x, A):
         reuse = rt.reuse(x, A)
-        low = rt.autocast_product(x, A)
+        low, wide = rt.product_dtypes(x, A)
         dtype = rt.autocast_float32(x, A)
-        wide = torch.promote_types(low, torch.float32)
         A = rt.cast(low, A)[0]
         x = rt.cast(wide, x)[0]
         return reuse.mul((x.to(low) @ A).to(wide), x).sum(-1).to(dtype)
@@ -31,7 +30,7 @@ class _QuadraticForm(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         x, A = inputs
-        ctx.low = rt.autocast_product(x, A)
+        ctx.low, ctx.wide = rt.product_dtypes(x, A)
         ctx.save_for_backward(x, A if ctx.needs_input_grad[0] else None)
 
     @staticmethod
@@ -39,8 +38,7 @@ class _QuadraticForm(Function):
     def backward(ctx, G):
         x, A = ctx.saved_tensors
         b_leading = tuple(range(x.dim() - 1))
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         x, A, G = rt.cast(wide, x, A, G)
         grad_x = grad_A = None
         low_x = x.to(low)

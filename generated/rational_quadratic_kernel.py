@@ -27,9 +27,8 @@ class _RationalQuadraticKernel(Function):
     @staticmethod
     def forward(x1, x2, gamma, alpha):
         reuse = rt.reuse(x1, x2)
-        low = rt.autocast_product(x1, x2)
+        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
         x1, x2 = rt.cast(wide, x1, x2)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
@@ -56,7 +55,7 @@ class _RationalQuadraticKernel(Function):
         _, centre, D = output
         ctx.mark_non_differentiable(centre, D)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(x1, x2)
+        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, centre, D)
 
     @staticmethod
@@ -66,8 +65,7 @@ class _RationalQuadraticKernel(Function):
             return (None,) * 4
         gamma = ctx.gamma
         alpha = ctx.alpha
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         x1, x2, centre, D, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
@@ -129,8 +127,7 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
     def tangent(inputs, output, tangents):
         x1, x2, gamma, alpha = inputs
         d_x1, d_x2, _, _ = tangents
-        low = rt.autocast_product(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(x1, x2)
         x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)

@@ -29,8 +29,7 @@ class _RelativeAttention(Function):
     @staticmethod
     def forward(query, key, value, bias, buckets):
         reuse = rt.reuse(query, key, value, bias, buckets)
-        low = rt.autocast_product(query, key, value, bias)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, key, value, bias)
         query, key, value, bias = rt.cast(low, query, key, value, bias)
         bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
             0, buckets.shape
@@ -47,7 +46,7 @@ class _RelativeAttention(Function):
         P = result[1]
         ctx.mark_non_differentiable(P)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value, bias)
         ctx.save_for_backward(query, key, value, bias, buckets, P)
 
     @staticmethod
@@ -56,8 +55,7 @@ class _RelativeAttention(Function):
         if G is None:
             return (None,) * 5
         query, key, value, bias, buckets, P = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_query = grad_key = grad_value = grad_bias = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad

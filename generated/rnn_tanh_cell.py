@@ -27,8 +27,7 @@ class _RnnTanhCell(Function):
     @staticmethod
     def forward(input, hx, w_ih, w_hh, b_ih, b_hh):
         reuse = rt.reuse(input, hx, w_ih, w_hh, b_ih, b_hh)
-        low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
         given = rt.cast(low, input, hx, w_ih, w_hh, b_ih, b_hh)
         input, hx, w_ih, w_hh, b_ih, b_hh = given
         if b_ih is None:
@@ -44,7 +43,7 @@ class _RnnTanhCell(Function):
     @staticmethod
     def setup_context(ctx, inputs, h):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
-        ctx.low = rt.autocast_product(input, hx, w_ih, w_hh, b_ih, b_hh)
+        ctx.low, ctx.wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             input if needs[2] else None,
@@ -58,8 +57,7 @@ class _RnnTanhCell(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input, hx, w_ih, w_hh, h = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None

@@ -21,8 +21,7 @@ class _SameConv1d(Function):
 
     @staticmethod
     def forward(input, weight, bias, padding):
-        low = rt.autocast_product(input, weight, bias)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(input, weight, bias)
         weight, bias = rt.cast(low, weight, bias)
         input = rt.cast(wide, input)[0]
         padded_input = torch.nn.functional.pad(
@@ -33,7 +32,7 @@ class _SameConv1d(Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, weight, bias, ctx.padding = inputs
-        ctx.low = rt.autocast_product(input, weight, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(input, weight, bias)
         ctx.weight_shape = weight.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
@@ -45,8 +44,7 @@ class _SameConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         padding = ctx.padding
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
         grad_input = grad_weight = grad_bias = None

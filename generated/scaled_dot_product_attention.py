@@ -26,8 +26,7 @@ from . import _runtime as rt
 
 
 def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
-    low = rt.autocast_product(query, key, value, attn_mask)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(query, key, value, attn_mask)
     query, key, value = rt.cast(low, query, key, value)
     attn_mask = rt.cast(wide, attn_mask)[0]
     scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
@@ -41,8 +40,7 @@ class _ScaledDotProductAttention(Function):
 
     @staticmethod
     def forward(query, key, value, attn_mask):
-        low = rt.autocast_product(query, key, value, attn_mask)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(query, key, value, attn_mask)
         query, key, value = rt.cast(low, query, key, value)
         attn_mask = rt.cast(wide, attn_mask)[0]
         scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
@@ -54,7 +52,7 @@ class _ScaledDotProductAttention(Function):
         output, kept = result
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value, attn_mask)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value, attn_mask)
         ctx.save_for_backward(query, key, value, attn_mask, output, kept)
 
     @staticmethod
@@ -63,8 +61,7 @@ class _ScaledDotProductAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, attn_mask, output, kept = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
         attn_mask, kept = rt.cast(wide, attn_mask, kept)
         grad_query = grad_key = grad_value = grad_attn_mask = None

@@ -30,9 +30,8 @@ class _SiglipLoss(Function):
     @staticmethod
     def forward(image, text, log_scale, bias):
         reuse = rt.reuse(image, text, log_scale, bias)
-        low = rt.autocast_product(image, text, log_scale, bias)
+        low, wide = rt.product_dtypes(image, text, log_scale, bias)
         dtype = rt.autocast_float32(image, text, log_scale, bias)
-        wide = torch.promote_types(low, torch.float32)
         image, text, log_scale, bias = rt.cast(wide, image, text, log_scale, bias)
         images = image.square().sum(1, keepdim=True).rsqrt() * image  # images[n,d]
         texts = text.square().sum(1, keepdim=True).rsqrt() * text  # texts[n,d]
@@ -54,7 +53,7 @@ class _SiglipLoss(Function):
         logits = output[1]
         ctx.mark_non_differentiable(logits)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(image, text, log_scale, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(image, text, log_scale, bias)
         ctx.save_for_backward(image, text, log_scale, bias, logits)
 
     @staticmethod
@@ -63,8 +62,7 @@ class _SiglipLoss(Function):
         if G is None:
             return (None,) * 4
         image, text, log_scale, bias, logits = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         grad_image = grad_text = grad_log_scale = grad_bias = None
         if rt.unrecorded(G):
             given = rt.cast(wide, image, text, log_scale, logits, G)

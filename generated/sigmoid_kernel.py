@@ -23,8 +23,7 @@ class _SigmoidKernel(Function):
     @staticmethod
     def forward(x1, x2, gamma, coef0):
         reuse = rt.reuse(x1, x2)
-        low = rt.autocast_product(x1, x2)
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = rt.product_dtypes(x1, x2)
         x1, x2 = rt.cast(low, x1, x2)
         return reuse.tanh(reuse.add(reuse.mul((x1 @ x2.mT).to(wide), gamma), coef0)).to(
             low
@@ -33,7 +32,7 @@ class _SigmoidKernel(Function):
     @staticmethod
     def setup_context(ctx, inputs, K):
         x1, x2, ctx.gamma, _ = inputs
-        ctx.low = rt.autocast_product(x1, x2)
+        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(
             x1 if ctx.needs_input_grad[1] else None,
             x2 if ctx.needs_input_grad[0] else None,
@@ -44,8 +43,7 @@ class _SigmoidKernel(Function):
     @rt.without_autocast
     def backward(ctx, G):
         x1, x2, K = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         x1, x2 = rt.cast(low, x1, x2)
         K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None

@@ -25,8 +25,7 @@ from . import _runtime as rt
 
 
 def _sliding_window_attention_composed(query, key, value, window):
-    low = rt.autocast_product(query, key, value)
-    wide = torch.promote_types(low, torch.float32)
+    low, wide = rt.product_dtypes(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
@@ -60,7 +59,7 @@ class _SlidingWindowAttention(Function):
         output, kept = result
         ctx.mark_non_differentiable(kept)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(query, key, value)
+        ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         ctx.save_for_backward(query, key, value, output, kept)
 
     @staticmethod
@@ -69,8 +68,7 @@ class _SlidingWindowAttention(Function):
         if G is None:
             return (None,) * 4
         query, key, value, output, kept = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
         kept = rt.cast(wide, kept)[0]
         grad_query = grad_key = grad_value = None

@@ -31,11 +31,7 @@ class _SmoothL1Loss(Function):
 
     @staticmethod
     def forward(input, target, reduction, beta):
-        dtype = (
-            rt.autocast_float32(input, target)
-            if reduction != "none"
-            else rt.promoted(input, target)
-        )
+        dtype = rt.autocast_float32(input, target, when=reduction != "none")
         input, target = rt.widened(input, target)
         beta_positive = 0 < beta
         if beta_positive:

@@ -25,9 +25,8 @@ class _SoftmaxRegression(Function):
 
     @staticmethod
     def forward(features, weight, bias, targets):
-        low = rt.autocast_product(features, weight, bias)
+        low, wide = rt.product_dtypes(features, weight, bias)
         dtype = rt.autocast_float32(features, weight, bias)
-        wide = torch.promote_types(low, torch.float32)
         features, weight, bias = rt.cast(low, features, weight, bias)
         logits = torch.addmm(bias, features, weight.mT)
         F = torch.log_softmax(logits.to(wide), 1)  # F[n,c]
@@ -38,7 +37,7 @@ class _SoftmaxRegression(Function):
     def setup_context(ctx, inputs, output):
         features, weight, bias, targets = inputs
         logits = output[1]
-        ctx.low = rt.autocast_product(features, weight, bias)
+        ctx.low, ctx.wide = rt.product_dtypes(features, weight, bias)
         ctx.features_shape = features.shape
         ctx.save_for_backward(
             features if ctx.needs_input_grad[1] else None,
@@ -51,8 +50,7 @@ class _SoftmaxRegression(Function):
     @rt.without_autocast
     def backward(ctx, G_cost, G_logits):
         features, weight, targets, logits = ctx.saved_tensors
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         features, weight = rt.cast(low, features, weight)
         logits, G_cost, G_logits = rt.cast(wide, logits, G_cost, G_logits)
         grad_features = grad_weight = grad_bias = None

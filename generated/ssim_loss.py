@@ -36,9 +36,8 @@ class _SsimLoss(Function):
     @staticmethod
     def forward(first, second, window, data_range):
         reuse = rt.reuse(first, second, window)
-        low = rt.autocast_product(first, second, window)
+        low, wide = rt.product_dtypes(first, second, window)
         dtype = rt.autocast_float32(first, second, window)
-        wide = torch.promote_types(low, torch.float32)
         window = rt.cast(low, window)[0]
         first, second = rt.cast(wide, first, second)
         low_first = first.flatten(0, 1).unsqueeze(1).to(low)
@@ -97,7 +96,7 @@ class _SsimLoss(Function):
         _, m, k, u3, s, t = output
         ctx.mark_non_differentiable(m, k, u3, s, t)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(first, second, window)
+        ctx.low, ctx.wide = rt.product_dtypes(first, second, window)
         ctx.save_for_backward(first, second, window, m, k, u3, s, t)
 
     @staticmethod
@@ -105,8 +104,7 @@ class _SsimLoss(Function):
     def backward(ctx, G, _grad_m, _grad_k, _grad_u3, _grad_s, _grad_t):
         if G is None:
             return (None,) * 4
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         first, second, window, m, k, u3, s, t, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = grad_window = None
         first_order = rt.unrecorded(G)

@@ -30,9 +30,8 @@ class _VicregLoss(Function):
     @staticmethod
     def forward(first, second, invariance, variance, covariance, eps):
         reuse = rt.reuse(first, second)
-        low = rt.autocast_product(first, second)
+        low, wide = rt.product_dtypes(first, second)
         dtype = rt.autocast_float32(first, second)
-        wide = torch.promote_types(low, torch.float32)
         first, second = rt.cast(wide, first, second)
         near = reuse.square(first - second).mean()
         a = first - first.mean(0)  # a[n,i]
@@ -61,7 +60,7 @@ class _VicregLoss(Function):
         _, u, v = output
         ctx.mark_non_differentiable(u, v)
         ctx.set_materialize_grads(False)
-        ctx.low = rt.autocast_product(first, second)
+        ctx.low, ctx.wide = rt.product_dtypes(first, second)
         ctx.save_for_backward(
             first,
             second,
@@ -74,8 +73,7 @@ class _VicregLoss(Function):
     def backward(ctx, G, _grad_u, _grad_v):
         if G is None:
             return (None,) * 6
-        low = ctx.low
-        wide = torch.promote_types(low, torch.float32)
+        low, wide = ctx.low, ctx.wide
         first, second, u, v, G = rt.cast(wide, *ctx.saved_tensors, G)
         grad_first = grad_second = None
         first_order = rt.unrecorded(G)

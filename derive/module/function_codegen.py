@@ -48,8 +48,8 @@ from derive.program.roundings import Roundings
 from derive.program.torch_ir import (
     Attribute,
     Code,
-    Conditional,
     FunctionCall,
+    Keyword,
     MethodCall,
     Name,
     names_in,
@@ -213,13 +213,19 @@ def floats_of(op: Operation) -> list[str]:
 
 def _dtypes(op: Operation, precision: Precision, indent: int) -> list[str]:
     """Return the lines that compute the dtypes of a forward."""
-    floats = floats_of(op)
-    lines = []
-    if precision.has_products:
-        lines += call_lines("low = rt.autocast_product(", floats, ")", indent)
+    floats, lines = floats_of(op), product_dtypes(op, precision, indent)
     if "dtype" in precision.names:
         lines += dtype_lines("dtype", floats, precision.listed, indent, precision.listed_where)
     return lines
+
+
+def product_dtypes(op: Operation, precision: Precision, indent: int, ctx: str = "") -> list[str]:
+    """Return the lines that compute the dtypes of a body with products."""
+    if not precision.has_products:
+        return []
+    start = f"{ctx}low = rt.autocast_product("
+    start = f"{ctx}low, {ctx}wide = rt.product_dtypes(" if precision.has_wide else start
+    return call_lines(start, floats_of(op), ")", indent)
 
 
 def dtype_lines(
@@ -231,10 +237,10 @@ def dtype_lines(
     """
     given = tuple(map(Name, floats))
     plain: Code = FunctionCall("rt.promoted", given)
-    code: Code = Attribute(given[0], "dtype") if len(given) == 1 else plain
+    code = Attribute(given[0], "dtype") if len(given) == 1 else plain
     if listed:
-        wide = FunctionCall("rt.autocast_float32", given)
-        code = wide if where is None else Conditional(where, wide, code)
+        when = () if where is None else (Keyword("when", where),)
+        code = FunctionCall("rt.autocast_float32", (*given, *when))
     return formatted_statement(f"{name} = ", code, indent)
 
 
@@ -244,14 +250,12 @@ def cast_inputs(precision: Precision, indent: int) -> list[str]:
 
 
 def _casts(precision: Precision, indent: int, saved: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Yield the lines of each statement that casts input tensors of a body, or names a dtype.
+    """Yield the lines of each statement that casts input tensors of a body.
 
     ``saved`` are the first of these, where a cast unpacks the saved tensors.
     """
     narrow, broad = precision.narrow, precision.broad
     of_product = precision.has_products
-    if of_product and ("wide" in precision.names or broad):
-        yield ["wide = torch.promote_types(low, torch.float32)"]
     if narrow:
         yield unpacked_call(narrow, "rt.cast", ("low", *_from_ctx(narrow, saved)), indent)
     if broad:
@@ -347,8 +351,8 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     shapes = [name for name in program.kept_shapes if f"{name}_shape" not in again]
     read = {*saved, *program.kept_parameters, *shapes}
     read |= {name for line in setup for name in names_in(line.code)}
-    product = program.backward_precision.has_products or program.first_order_precision.has_products
-    read |= set(floats_of(op)) if product else set()
+    product = _backward_precision(program)
+    read |= set(floats_of(op)) if product.has_products else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     silent += [name for name in program.statistics if name not in program.pulled]
     results = (*program.outputs, *program.statistics)
@@ -372,8 +376,7 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     outer = {line.name for line in setup if line.name in kept} - inner - saved
     own = [replace(x, name=f"ctx.{x.name}") if x.name in outer else x for x in setup]
     lines += [s for line in own for s in assigned(line, 8)]
-    if product:
-        lines += call_lines("ctx.low = rt.autocast_product(", floats_of(op), ")", 8)
+    lines += product_dtypes(op, product, 8, "ctx.")
     lines += [f"ctx.{name} = {name}" for name in kept if name not in alone | outer]
     absent = {t.name for t in op.inputs if t.default is not None}
     for name in shapes:
@@ -387,6 +390,12 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     if entries:
         lines += call_lines("ctx.save_for_backward(", entries, ")", 8)
     return lines or ["pass"]
+
+
+def _backward_precision(program: Program) -> Precision:
+    """Return the precision of the order of backward that reads more dtypes."""
+    orders = program.backward_precision, program.first_order_precision
+    return max(orders, key=lambda order: (order.has_products, order.has_wide))
 
 
 def _saved_entries(op: Operation, program: Program) -> list[str]:
@@ -499,8 +508,10 @@ class _BackwardBody:
         return [line for s in self.cast_statements(indent)[after:] for line in s]
 
     def cast_statements(self, indent: int = 8) -> list[list[str]]:
-        low = [["low = ctx.low"]] if self.precision.has_products else []
-        return [*low, *_casts(self.precision, indent, self.saved)]
+        wide = _backward_precision(self.program).has_wide
+        low = ["low, wide = ctx.low, ctx.wide" if wide else "low = ctx.low"]
+        given = [low] if self.precision.has_products else []
+        return [*given, *_casts(self.precision, indent, self.saved)]
 
     def whole(self, indent: int = 8) -> list[str]:
         """Return the lines of any order and their results, from the casts on."""

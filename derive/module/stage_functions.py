@@ -111,8 +111,7 @@ class Stages:
         lines = []
         floats = self.floats
         if self.uses_low:
-            lines += call_lines("low = rt.autocast_product(", floats, ")", indent)
-            lines.append("wide = torch.promote_types(low, torch.float32)")
+            lines += call_lines("low, wide = rt.product_dtypes(", floats, ")", indent)
         else:
             lines += dtype_lines("wide", floats, False, indent)
             lines.append("wide = torch.promote_types(wide, torch.float32)")

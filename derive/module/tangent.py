@@ -17,11 +17,11 @@ from derive.module.function_codegen import (
     class_name,
     floats_of,
     outcome_of,
+    product_dtypes,
     unpack_wanted,
 )
 from derive.module.pretty_printer import (
     assigned,
-    call_lines,
     formatted_statement,
     indented,
     return_statement,
@@ -102,8 +102,7 @@ def _body(op: Operation, program: Program, tangent: Tangent) -> list[str]:
     if outcome != results[0]:
         lines += unpack_wanted(results, read.intersection(program.outputs), outcome)
     lines += unpack_wanted([tangent.given.get(n, "_") for n in arguments(op)], read, "tangents")
-    if tangent.precision.has_products:
-        lines += call_lines("low = rt.autocast_product(", floats_of(op), ")", 8)
+    lines += product_dtypes(op, tangent.precision, 8)
     for name, constant, shape in _absent_tensors(op, tangent):
         whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
         lines += [f"if {name} is None:", f"    {name} = {whole}"]

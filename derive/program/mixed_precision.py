@@ -76,6 +76,11 @@ class Precision:
         """True if anything is computed in ``low``."""
         return bool(self.narrow) or LOW.id in self.names
 
+    @property
+    def has_wide(self) -> bool:
+        """True if a body with products reads the wider dtype."""
+        return self.has_products and bool(self.broad or WIDE.id in self.names)
+
     def casts_among(self, other: Precision) -> bool:
         """True if the other casts all that this casts, alike, and more."""
         alike = (self.has_products, self.roundings) == (other.has_products, other.roundings)
