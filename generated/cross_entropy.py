@@ -51,14 +51,12 @@ class _CrossEntropy(Function):
                     F_weight = F.sum(1)
                 else:
                     F_weight = torch.tensordot(F, weight, ((1,), (0,)))
-                label_smoothing_F_weight = (
+                scaled_F_weight = (
                     label_smoothing / (input.shape[1] or math.nan) * F_weight
                 )
             else:
-                label_smoothing_F_weight = input.new_zeros(()).expand(target.shape)
-            loss = torch.where(
-                target_differs, -(weight_F + label_smoothing_F_weight), 0
-            )
+                scaled_F_weight = input.new_zeros(()).expand(target.shape)
+            loss = torch.where(target_differs, -(weight_F + scaled_F_weight), 0)
             return loss, F
 
     @staticmethod
@@ -89,36 +87,36 @@ class _CrossEntropy(Function):
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)
         flat_masked_target = masked_target.flatten()
-        label_smoothing_G = -(1 - label_smoothing) * G
+        scaled_G = -(1 - label_smoothing) * G
         spread_target_differs = target_differs.unsqueeze(1)
         minus_label_smoothing = -label_smoothing
         if ctx.needs_input_grad[0]:
-            G_weight = (
-                label_smoothing_G
+            scaled_G_weight = (
+                scaled_G
                 if weight is None
-                else label_smoothing_G
+                else scaled_G
                 * weight.index_select(0, flat_masked_target).reshape(target.shape)
             )
-            spread_G_weight = G_weight.unsqueeze(1)
+            spread_scaled_G = scaled_G_weight.unsqueeze(1)
             if weight is None:
-                label_smoothing_G_with_weight = (
+                scaled_weight_G = (
                     rt.ieee_divide(minus_label_smoothing, F.shape[1]) * G.unsqueeze(1)
                 ).expand(F.shape)
             else:
-                label_smoothing_G_with_weight = rt.unsqueeze(
+                scaled_weight_G = rt.unsqueeze(
                     minus_label_smoothing * weight / F.shape[1], ctx.q_axes
                 ) * G.unsqueeze(1)
-            G_weight_by_masked_target = rt.scatter_add(
-                label_smoothing_G_with_weight, 1, spread_masked_target, spread_G_weight
+            scaled_G_by_masked_target = rt.scatter_add(
+                scaled_weight_G, 1, spread_masked_target, spread_scaled_G
             )
             if first_order:
                 grad_input = rt.keep_where_(
-                    rt.log_softmax_backward(G_weight_by_masked_target, F, 1),
+                    rt.log_softmax_backward(scaled_G_by_masked_target, F, 1),
                     spread_target_differs,
                 )
             else:
                 grad_F = rt.add_cotangent(
-                    torch.where(spread_target_differs, G_weight_by_masked_target, 0),
+                    torch.where(spread_target_differs, scaled_G_by_masked_target, 0),
                     G_F,
                 )
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
@@ -127,9 +125,9 @@ class _CrossEntropy(Function):
             masked_G_masked_F = reuse.mul(
                 torch.where(spread_target_differs, F, 0), masked_G
             )
-            masked_G_F = torch.where(
+            masked_scaled_G_F = torch.where(
                 target_differs,
-                label_smoothing_G * rt.gather(F, 1, spread_masked_target).squeeze(1),
+                scaled_G * rt.gather(F, 1, spread_masked_target).squeeze(1),
                 0,
             ).reshape((target.shape[0] * math.prod(target.shape[1:]),))
             scaled_label_smoothing = minus_label_smoothing / (F.shape[1] or math.nan)
@@ -137,26 +135,8 @@ class _CrossEntropy(Function):
                 scaled_label_smoothing * masked_G_masked_F.sum((0, *ctx.q_axes))
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, flat_masked_target, masked_G_F)
+            ).index_add(0, flat_masked_target, masked_scaled_G_F)
         return grad_input, None, grad_weight, None, None
-
-
-def _cross_entropy_reduced(loss, target, weight, ignore_index, reduction):
-    if reduction == "none":
-        return loss
-    if reduction == "sum":
-        return loss.sum()
-    total = loss.sum()
-    count = (
-        (target != ignore_index).sum(dtype=loss.dtype)
-        if weight is None
-        else torch.where(
-            target != ignore_index,
-            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
-            0,
-        ).sum()
-    )
-    return total / count
 
 
 def cross_entropy(
@@ -201,6 +181,17 @@ def cross_entropy(
     loss = rt.apply(
         _CrossEntropy, input, target, weight, ignore_index, label_smoothing
     )[0]
-    return _cross_entropy_reduced(loss, target, weight, ignore_index, reduction).to(
-        dtype
-    )
+    if reduction == "none":
+        return loss.to(dtype)
+    if reduction == "sum":
+        return loss.sum().to(dtype)
+    total = loss.sum()
+    if weight is None:
+        count = (target != ignore_index).sum(dtype=loss.dtype)
+    else:
+        count = torch.where(
+            target != ignore_index,
+            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
+            0,
+        ).sum()
+    return (total / count).to(dtype)

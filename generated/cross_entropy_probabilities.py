@@ -38,14 +38,15 @@ class _CrossEntropyProbabilities(Function):
         input, target, weight = rt.widened(input, target, weight)
         q_axes = tuple(range(2 - input.dim(), 0))
         F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
-        target_sum = reuse.add(
+        scaled_target_sum = reuse.add(
             (1 - label_smoothing) * target,
             label_smoothing / (input.shape[1] or math.nan),
         )
-        if weight is None:
-            loss = -reuse.mul(target_sum, F).sum(1)
-        else:
-            loss = -reuse.mul(rt.unsqueeze(weight, q_axes) * F, target_sum).sum(1)
+        loss = (
+            -reuse.mul(scaled_target_sum, F).sum(1)
+            if weight is None
+            else -reuse.mul(rt.unsqueeze(weight, q_axes) * F, scaled_target_sum).sum(1)
+        )
         loss = rt.reduced(loss, reduction).to(dtype)
         return loss, F
 
@@ -82,28 +83,26 @@ class _CrossEntropyProbabilities(Function):
         G = G.expand(ctx.loss_shape)
         one_minus_label_smoothing = 1 - ctx.label_smoothing
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            label_smoothing_sum = reuse.add(
+            target_sum = reuse.add(
                 one_minus_label_smoothing * target,
                 ctx.label_smoothing / (target.shape[1] or math.nan),
             )
         if ctx.needs_input_grad[0]:
             if first_order:
                 if weight is None:
-                    grad_F = -G.unsqueeze(1) * label_smoothing_sum  # grad_F[n,c,*q]
+                    grad_F = -G.unsqueeze(1) * target_sum  # grad_F[n,c,*q]
                 else:
                     grad_F = (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
-                        label_smoothing_sum
+                        target_sum
                     )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
-                minus_weight_G = (
-                    -G.unsqueeze(1) * label_smoothing_sum
+                minus_weight_G_target_sum = (
+                    -G.unsqueeze(1) * target_sum
                     if weight is None
-                    else rt.unsqueeze(-weight, q_axes)
-                    * G.unsqueeze(1)
-                    * label_smoothing_sum
+                    else rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1) * target_sum
                 )
-                grad_F = rt.add_cotangent(minus_weight_G, G_F)  # grad_F[n,c,*q]
+                grad_F = rt.add_cotangent(minus_weight_G_target_sum, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[1]:
             if weight is None:
@@ -115,9 +114,7 @@ class _CrossEntropyProbabilities(Function):
                     F,
                 )
         if ctx.needs_input_grad[2]:
-            grad_weight = -reuse.mul(G.unsqueeze(1) * F, label_smoothing_sum).sum(
-                (0, *q_axes)
-            )
+            grad_weight = -reuse.mul(G.unsqueeze(1) * F, target_sum).sum((0, *q_axes))
         return grad_input, grad_target, grad_weight, None, None
 
 

@@ -34,10 +34,10 @@ class _DoraLinear(Function):
         dtype = rt.autocast_float32(input, weight, lora_A, lora_B, magnitude, bias)
         input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
         weight, magnitude, bias = rt.cast(wide, weight, magnitude, bias)
-        lora_B_alpha = reuse.mul(
+        scaled_lora_B_lora_A = reuse.mul(
             (lora_B @ lora_A).to(wide), alpha / (lora_A.shape[0] or math.nan)
         )
-        V = reuse.add(lora_B_alpha, weight)  # V[j,k]
+        V = reuse.add(scaled_lora_B_lora_A, weight)  # V[j,k]
         length = rt.no_view(V.square().sum(1).sqrt().detach())  # length[j]
         input_V_magnitude = reuse.mul(
             (input @ V.mT.to(low)).to(wide), magnitude / length

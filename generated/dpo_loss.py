@@ -72,7 +72,6 @@ class _DpoLoss(Function):
     @staticmethod
     def backward(ctx, G):
         beta = ctx.beta
-        label_smoothing = ctx.label_smoothing
         given = rt.widened(*ctx.saved_tensors, G)
         chosen, rejected, reference_chosen, reference_rejected, G = given
         grad_chosen = grad_rejected = grad_reference_chosen = None
@@ -83,11 +82,9 @@ class _DpoLoss(Function):
             reuse.sub(chosen + reference_rejected, rejected), reference_chosen
         )
         margin = reuse.mul(chosen_difference, beta)  # margin[n]
-        margin_label_smoothing = reuse.mul(reuse.sigmoid(-margin), label_smoothing - 1)
-        margin_label_smoothing2 = reuse.mul(margin.sigmoid(), label_smoothing)
-        grad_margin = reuse.mul(  # grad_margin[n]
-            reuse.add(margin_label_smoothing, margin_label_smoothing2), G
-        )
+        scaled_margin = reuse.mul(reuse.sigmoid(-margin), ctx.label_smoothing - 1)
+        margin_label_smoothing = reuse.mul(margin.sigmoid(), ctx.label_smoothing)
+        grad_margin = reuse.mul(reuse.add(scaled_margin, margin_label_smoothing), G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[3]:
             if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
                 grad_chosen = beta * grad_margin

@@ -34,14 +34,10 @@ class _GaussianCrps(Function):
         dtype = rt.autocast_float32(loc, scale, target)
         loc, scale, target = rt.widened(loc, scale, target)
         z = reuse.div(target - loc, scale)  # z[*p]
-        exp_z_sqrt_two = reuse.mul(reuse.exp(reuse.mul(z.square(), -0.5)), math.sqrt(2))
-        scaled_exp_z_sqrt_two = reuse.div(
-            reuse.sub(exp_z_sqrt_two, 1), math.sqrt(math.pi)
-        )
-        exp_z_sqrt_two_sum = reuse.addcmul(
-            scaled_exp_z_sqrt_two, z, reuse.erf(z / math.sqrt(2))
-        )
-        loss = reuse.mul(exp_z_sqrt_two_sum, scale)
+        scaled_exp_z = reuse.mul(reuse.exp(reuse.mul(z.square(), -0.5)), math.sqrt(2))
+        scaled_exp_z2 = reuse.div(reuse.sub(scaled_exp_z, 1), math.sqrt(math.pi))
+        scaled_exp_z2_sum = reuse.addcmul(scaled_exp_z2, z, reuse.erf(z / math.sqrt(2)))
+        loss = reuse.mul(scaled_exp_z2_sum, scale)
         return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
@@ -65,11 +61,11 @@ class _GaussianCrps(Function):
             else:
                 grad_loc = reuse.mul(erf_scaled_z, minus_G)
         if ctx.needs_input_grad[1]:
-            exp_z_sqrt_two = reuse.mul(
+            scaled_exp_z = reuse.mul(
                 reuse.exp(reuse.mul(reuse.square(z), -0.5)), math.sqrt(2)
             )
             grad_scale = reuse.div(
-                reuse.mul(reuse.sub(exp_z_sqrt_two, 1), G), math.sqrt(math.pi)
+                reuse.mul(reuse.sub(scaled_exp_z, 1), G), math.sqrt(math.pi)
             )
         if ctx.needs_input_grad[2]:
             grad_target = reuse.mul(erf_scaled_z, G)

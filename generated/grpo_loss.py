@@ -74,7 +74,7 @@ class _GrpoLoss(Function):
         reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
         if needs[0] or needs[1] or needs[2]:
-            logprob_size_sum_of_mask = (
+            scaled_sum_of_mask = (
                 logprob.shape[0]
                 * logprob.shape[1]
                 * mask.sum(2, keepdim=True).to(G.dtype)
@@ -97,12 +97,10 @@ class _GrpoLoss(Function):
             )
             advantage_ratio = advantage.unsqueeze(2) * ratio
             advantage_bound = (advantage * bound).unsqueeze(2)
-            G_ratio = (
-                0.5 * G * advantage.unsqueeze(2) / logprob_size_sum_of_mask * ratio
-            )
+            G_ratio = 0.5 * G * advantage.unsqueeze(2) / scaled_sum_of_mask * ratio
             masked_ratio_G = rt.where(
                 advantage_ratio < advantage_bound,
-                reuse.mul(ratio, G * advantage.unsqueeze(2) / logprob_size_sum_of_mask),
+                reuse.mul(ratio, G * advantage.unsqueeze(2) / scaled_sum_of_mask),
                 0,
             )
             advantage_matches = advantage_ratio == advantage_bound
@@ -115,9 +113,7 @@ class _GrpoLoss(Function):
             )
             grad_far = rt.where(  # grad_far[n,g,t]
                 mask,
-                reuse.mul(
-                    exp_guarded_far_minus_one, ctx.beta * G / logprob_size_sum_of_mask
-                ),
+                reuse.mul(exp_guarded_far_minus_one, ctx.beta * G / scaled_sum_of_mask),
                 0,
             )
         if needs[0]:

@@ -59,16 +59,14 @@ class _LinearCrossEntropy(Function):
                 * weight.index_select(0, masked_target)
                 * F_at_masked_target
             )
-            label_smoothing_F_weight = (
+            scaled_F_weight = (
                 label_smoothing
                 / (linear_weight.shape[0] or math.nan)
                 * (F.sum(-1) if weight is None else F @ weight)
                 if label_smoothing != 0
                 else input.new_zeros((), dtype=wide).expand(target.shape)
             )
-            loss = torch.where(
-                target_differs, weight_F - label_smoothing_F_weight, 0
-            ).to(wide)
+            loss = torch.where(target_differs, weight_F - scaled_F_weight, 0).to(wide)
             return loss, F
 
     @staticmethod
@@ -119,17 +117,19 @@ class _LinearCrossEntropy(Function):
             label_smoothing_G = (label_smoothing - 1) * G
             if needs[0] or needs[1] or needs[3]:
                 if weight is None:
-                    G_weight = label_smoothing_G
+                    scaled_G_weight = label_smoothing_G
                     full_weight = G.new_full((), 1, dtype=wide).expand(weight_shape)
                 else:
-                    G_weight = label_smoothing_G * weight.index_select(0, masked_target)
+                    scaled_G_weight = label_smoothing_G * weight.index_select(
+                        0, masked_target
+                    )
                     full_weight = weight
-                G_weight_by_masked_target = (
+                scaled_G_by_masked_target = (
                     (scaled_label_smoothing * G).unsqueeze(1) * full_weight
-                ).scatter_add_(1, spread_masked_target, G_weight.unsqueeze(1))
+                ).scatter_add_(1, spread_masked_target, scaled_G_weight.unsqueeze(1))
                 grad_X = rt.keep_where_(  # grad_X[n,c]
                     torch._log_softmax_backward_data(
-                        G_weight_by_masked_target, F, 1, F.dtype
+                        scaled_G_by_masked_target, F, 1, F.dtype
                     ),
                     spread_target_differs,
                 )
@@ -154,7 +154,7 @@ class _LinearCrossEntropy(Function):
                     else label_smoothing_full_weight
                     - label_smoothing_minus_one * weight_at_masked_target
                 )
-                label_smoothing_weight = (
+                G_weight = (
                     label_smoothing_G.unsqueeze(1)
                     if weight is None
                     else (label_smoothing_G * weight_at_masked_target).unsqueeze(1)
@@ -172,7 +172,7 @@ class _LinearCrossEntropy(Function):
                 )
                 grad_X = torch.where(  # grad_X[n,c]
                     spread_target_differs,
-                    G_sum.scatter_add(1, spread_masked_target, label_smoothing_weight),
+                    G_sum.scatter_add(1, spread_masked_target, G_weight),
                     0,
                 )
         if needs[0]:
@@ -182,7 +182,7 @@ class _LinearCrossEntropy(Function):
         if needs[3]:
             grad_linear_bias = grad_X.sum(0)
         if needs[4]:
-            masked_label_smoothing = torch.where(
+            masked_G_F = torch.where(
                 target_differs,
                 label_smoothing_G * F.gather(1, spread_masked_target).squeeze(1),
                 0,
@@ -196,7 +196,7 @@ class _LinearCrossEntropy(Function):
                 scaled_label_smoothing * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
-            ).index_add(0, masked_target, masked_label_smoothing)
+            ).index_add(0, masked_target, masked_G_F)
         return (
             grad_input,
             grad_linear_weight,
@@ -206,24 +206,6 @@ class _LinearCrossEntropy(Function):
             None,
             None,
         )
-
-
-def _linear_cross_entropy_reduced(loss, target, weight, reduction, ignore_index):
-    if reduction == "none":
-        return loss
-    if reduction == "sum":
-        return loss.sum()
-    total = loss.sum()
-    count = (
-        (target != ignore_index).sum(dtype=loss.dtype)
-        if weight is None
-        else torch.where(
-            target != ignore_index,
-            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
-            0,
-        ).sum()
-    )
-    return total / count
 
 
 def linear_cross_entropy(
@@ -275,6 +257,17 @@ def linear_cross_entropy(
     loss = rt.apply(_LinearCrossEntropy, *arguments, label_smoothing)[0]
     if weight is not None:
         weight = weight.to(torch.promote_types(dtype, torch.float32))
-    return _linear_cross_entropy_reduced(
-        loss, target, weight, reduction, ignore_index
-    ).to(dtype)
+    if reduction == "none":
+        return loss.to(dtype)
+    if reduction == "sum":
+        return loss.sum().to(dtype)
+    total = loss.sum()
+    if weight is None:
+        count = (target != ignore_index).sum(dtype=loss.dtype)
+    else:
+        count = torch.where(
+            target != ignore_index,
+            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
+            0,
+        ).sum()
+    return (total / count).to(dtype)

@@ -150,7 +150,7 @@ class _MultiHeadAttention(Function):
                 transposed_context = rt.unflatten(
                     context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
-                inverse_size_per_head = 1 / (math.sqrt(size_per_head) or math.nan)
+                scale = 1 / (math.sqrt(size_per_head) or math.nan)
                 transposed_grad_context = rt.unflatten(
                     grad_context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
@@ -161,7 +161,7 @@ class _MultiHeadAttention(Function):
                     V,
                     transposed_context,
                     kept,
-                    inverse_size_per_head,
+                    scale,
                     None,
                 )
             if needs[0]:

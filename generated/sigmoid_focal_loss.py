@@ -118,12 +118,12 @@ class _SigmoidFocalLoss(Function):
                 )
             else:
                 balance_probability = zeros
-            alpha_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-            entropy_alpha_wrong_sum = reuse.mul(
-                entropy, reuse.add(alpha_wrong, balance_probability)
+            scaled_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
+            entropy_scaled_wrong = reuse.mul(
+                entropy, reuse.add(scaled_wrong, balance_probability)
             )
             entropy_difference = reuse.addcmul(
-                entropy_alpha_wrong_sum,
+                entropy_scaled_wrong,
                 reuse.mul(balance, input),
                 wrong_to_gamma2,
                 value=-1,
@@ -155,10 +155,10 @@ class _SigmoidFocalLossDual(rt.Dual, _SigmoidFocalLoss):
             * (d_input * one_minus_probability * (1 - 2 * target) - 2 * d_target)
             + d_target
         )
-        d_target_alpha_sum = d_target * (
+        d_target_sum = d_target * (
             (alpha - one_minus_alpha) * entropy - input * balance
         ) + d_input * balance * (probability_target - target * minus_input.sigmoid())
-        d_loss = wrong**gamma * d_target_alpha_sum + (
+        d_loss = wrong**gamma * d_target_sum + (
             gamma * d_wrong * balance * entropy * wrong ** (gamma - 1)
             if gamma != 0
             else d_input.new_zeros(()).expand(d_input.shape)

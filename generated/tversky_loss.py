@@ -76,10 +76,12 @@ class _TverskyLoss(Function):
             one_minus_alpha = 1 - alpha
             G_over_whole = G / whole
             if ctx.needs_input_grad[0]:
-                alpha_difference = (one_minus_alpha - beta) * grad_whole - G_over_whole
+                grad_whole_difference = (
+                    one_minus_alpha - beta
+                ) * grad_whole - G_over_whole
                 grad_whole_sum = torch.addcmul(
                     rt.unsqueeze(alpha * grad_whole, q_axes),
-                    rt.unsqueeze(alpha_difference, q_axes),
+                    rt.unsqueeze(grad_whole_difference, q_axes),
                     target,
                 )
                 grad_input = torch.ops.aten.sigmoid_backward(

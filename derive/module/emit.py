@@ -19,15 +19,8 @@ from derive.module.function_codegen import (
     function_of,
 )
 from derive.module.name_mangling import Coded
-from derive.module.outside import Outside, finish_arguments, option_lines
-from derive.module.pretty_printer import (
-    COLUMNS,
-    assigned,
-    call_lines,
-    collected,
-    formatted_statement,
-    indented,
-)
+from derive.module.outside import Outside, option_lines
+from derive.module.pretty_printer import COLUMNS, assigned, call_lines, collected, indented
 from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
@@ -35,8 +28,7 @@ from derive.module.tangent import Dual, dual_of, name_of_dual
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.cse import Line
-from derive.program.mixed_precision import DTYPE
-from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, Subscript, literal
+from derive.program.torch_ir import Code, FunctionCall, Name, Subscript, literal
 
 
 @dataclass(frozen=True)
@@ -83,15 +75,14 @@ def emit(
     classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
-    finish = _finish(op, variants[0].outside) if variants[0].outside else []
-    imports = imports_of([*whole, *lines, *finish, *signature, *classes])
+    imports = imports_of([*whole, *lines, *signature, *classes])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     module = ModuleFields(
         title=tuple(docstring(doc.module)),
         imports=tuple(imports),
         functions=functions,
-        options=(*finish, *_option_table(op, variants), *before),
+        options=(*_option_table(op, variants), *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
@@ -138,17 +129,6 @@ def _option_functions(op: Operation, variant: Variant) -> list[str]:
     return [own, *([name_of_dual(op, variant.option)] if variant.tangent is not None else [])]
 
 
-def _finish_name(op: Operation) -> str:
-    """Return the name of the function that computes the chosen option."""
-    return f"_{op.name}_reduced"
-
-
-def _finish(op: Operation, o: Outside) -> list[str]:
-    """Return the function that computes the chosen option from the output of the Function."""
-    start = call_lines(f"def {_finish_name(op)}(", finish_arguments(op, o), "):", 0)
-    return [*start, *indented(option_lines(o), 4), "", ""]
-
-
 def _public_body(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
@@ -190,19 +170,14 @@ def _arguments(function: str, given: list[str], indent: int) -> tuple[list[str],
 
 def _outside_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     """Return the lines that call the only Function, and return the chosen option of its output."""
-    given, called = finish_arguments(op, o), _called_lines(op, variant, o)
-    widened = _widened_lines([t for t in op.inputs if t.name in given and t.kind == "float"])
-    finished = FunctionCall(_finish_name(op), tuple(map(Name, given)))
+    read, called = o.read, _called_lines(op, variant, o)
+    widened = _widened_lines([t for t in op.inputs if t.name in read and t.kind == "float"])
     if variant.program.forward_precision.has_products:
         # The dtype of a product depends on the dtypes that the Function is given.
         lines = [*called, *widened]
     else:
         lines = [*widened, *called]
-    return [
-        *dtype_lines("dtype", floats_of(op), True, 4, o.float32),
-        *lines,
-        *formatted_statement("return ", MethodCall(finished, "to", (DTYPE,)), 4),
-    ]
+    return [*dtype_lines("dtype", floats_of(op), True, 4, o.float32), *lines, *option_lines(o)]
 
 
 def _widened_lines(tensors: Sequence[Tensor]) -> list[str]:

@@ -30,10 +30,10 @@ from derive.algebra.expr import (
     Where,
     walk,
 )
-from derive.module.pretty_printer import assigned, formatted_statement, indented
+from derive.module.pretty_printer import formatted_statement, indented, statements
 from derive.module.reduced import unrounded
 from derive.notation.common_output import CommonOutput
-from derive.notation.operation import KeepDim, Operation
+from derive.notation.operation import KeepDim
 from derive.program.cse import Line
 from derive.program.mixed_precision import DTYPE, NAMES, Precision, multiplies
 from derive.program.program import Program
@@ -67,6 +67,11 @@ class Outside:
     """True if autocast returns also the output itself in float32."""
     is_view: bool
     """True if the Function returns the output as a view of a temporary."""
+
+    @property
+    def read(self) -> set[str]:
+        """The names that the options read."""
+        return {n for lines in self.others.values() for x in lines for n in names_in(x.code)}
 
     @property
     def float32(self) -> Code | None:
@@ -176,15 +181,8 @@ def _wide(
     return made, replace(precision, names=names, listed=False, roundings=Roundings.MORE)
 
 
-def finish_arguments(op: Operation, o: Outside) -> list[str]:
-    """Return the arguments of the function that computes the chosen option."""
-    read = {name for lines in o.others.values() for line in lines for name in names_in(line.code)}
-    known = [x.name for x in (*op.inputs, *op.parameters)]
-    return [o.equation, *(name for name in known if name in {*read, o.choice})]
-
-
 def option_lines(o: Outside) -> list[str]:
-    """Return the statements that return the chosen option of the output."""
+    """Return the statements that return the chosen option of the output, rounded."""
     output: Code = Name(o.equation)
     output = FunctionCall("rt.no_view", (output,)) if o.is_view else output
     made = {o.option: (Line(o.equation, output),), **o.others}
@@ -198,5 +196,5 @@ def option_lines(o: Outside) -> list[str]:
 def _returned(lines: Sequence[Line], indent: int) -> list[str]:
     """Return the statements of lines of which the last is returned."""
     *first, last = lines
-    before = [s for line in first for s in assigned(line, indent)]
-    return [*before, *formatted_statement("return ", last.code, indent)]
+    code = MethodCall(last.code, "to", (DTYPE,))
+    return [*statements(first, indent), *formatted_statement("return ", code, indent)]

@@ -100,7 +100,7 @@ class Names:
         used = {*self.taken, *fixed, *numbers, *(line.name for line in lines)}
         used.update(n for line in lines for n in names_in(line.code))
         new: dict[Code, Code] = {}
-        words, result = _Words(frozenset(numbers)), []
+        words, result = _Words(set(numbers)), []
         varying = _varying(lines)
         for line in lines:
             code, name = replaced(line.code, new), line.name
@@ -170,8 +170,8 @@ def _is_empty(line: Line) -> bool:
 class _Words:
     """Words for code: phrases for operations, and words for their operands."""
 
-    numbers: frozenset[str]
-    """The parameters, which are no tensors."""
+    numbers: set[str]
+    """The parameters and what is made of them, which are no tensors."""
     short: dict[str, str] = field(default_factory=dict)
     """What stands for a generated name in other names."""
     scalars: set[str] = field(default_factory=set)
@@ -190,6 +190,9 @@ class _Words:
         self.known.clear()
         if self._is_position(code):
             self.positions.add(name)
+        arithmetic = isinstance(code, Binary | Unary) and code.op in "+-*//**"
+        read = set(_values(code)) if arithmetic else set()
+        self.numbers.update({name} if read and read <= self.numbers else ())
         says = len(name) <= _SHORT and not name.startswith(("zeros", "filled"))
         self.short[name] = name if says else self.subject(code)
         self.scalars.update({name} if self._is_size(code) else ())
@@ -324,7 +327,7 @@ class _Words:
             case "/" if self._is_size(right) and self._is_size_and_numbers(left):
                 return "share"
             case "/" if self._is_size(right):
-                return "scale" if self._is_size(left) else f"scaled_{self.operand(left)}"
+                return "scale" if self._is_size(left) else _scaled(self.operand(left))
             case "/" if _number(left) == "one":
                 return f"inverse_{self.operand(right)}"
             case "-" if self._is_position(left) and self._is_position(right):
@@ -383,12 +386,13 @@ class _Words:
             return "count"
         words = list(dict.fromkeys(self.operand(f) for f in factors if not _number(f)))
         tensors = dict.fromkeys(self.operand(f) for f in factors if not self._is_number(f))
-        words = list(tensors) if len(tensors) > 1 else words
+        plain = all(map(_is_plain_number, filter(self._is_number, factors)))
+        words = list(tensors) if len(tensors) > plain else words
         number = next((_number(f) for f in factors if _number(f)), "")
         if len(words) == 1:
-            start = _TIMES.get(number, "scaled")
-            alike = len(set(factors)) < len(factors)
-            return f"{words[0]}_squared" if alike else f"{start}_{words[0]}"
+            if len(set(factors)) < len(factors):
+                return f"{words[0]}_squared"
+            return f"{_TIMES[number]}_{words[0]}" if number in _TIMES else _scaled(words[0])
         while len("_".join(words)) > _MOST and len(words) > 2:
             words.pop()
         return "_".join(words)
@@ -476,6 +480,14 @@ _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}
 _NOUNS = {"+": "sum", "-": "difference", "/": "quotient"}
 _ADDS = {"addcmul": "*", "addmm": "@", "baddbmm": "@"}
 _CASTS = "to", "detach", "clone", "contiguous"
+
+
+def _is_plain_number(code: Code) -> bool:
+    return isinstance(code.operand if isinstance(code, Unary) else code, Name | Literal)
+
+
+def _scaled(word: str) -> str:
+    return word if word.startswith("scaled_") else f"scaled_{word}"
 
 
 def _clean(name: str) -> str:

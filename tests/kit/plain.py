@@ -9,7 +9,7 @@ Tree = TypeVar("Tree", ast.Module, ast.FunctionDef)
 DTYPES = ("low", "wide", "dtype")
 _TAKEN = (
     *("cast", "widened", "cast_alike", "widened_for_kernel"),
-    *("autocast_product", "autocast_float32", "promoted"),
+    *("autocast_product", "product_dtypes", "autocast_float32", "promoted"),
 )
 
 
@@ -37,6 +37,8 @@ class _Plain(ast.NodeTransformer):
     def visit_Assign(self, statement: ast.Assign) -> Any:
         match statement:
             case ast.Assign([ast.Name("low" | "wide" | "dtype")]):
+                return None
+            case ast.Assign([ast.Tuple([ast.Name("low"), ast.Name("wide")])]):
                 return None
             case ast.Assign([ast.Attribute(ast.Name("ctx"), "low")]):
                 return None

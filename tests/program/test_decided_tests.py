@@ -9,8 +9,9 @@ from kit.each import each_row
 from kit.torch_code import torch_code
 
 from derive import catalog
+from derive.module.pretty_printer import statements, with_unset
 from derive.program.cse import Line
-from derive.program.decided_tests import without_decided_tests
+from derive.program.decided_tests import choices_in_a_row, without_decided_tests
 from derive.program.torch_ir import text
 
 ABOVE, FROM, BELOW = ((">", Fraction(0)),), ((">=", Fraction(0)),), (("<", Fraction(1)),)
@@ -57,4 +58,56 @@ def test_a_test_with_a_name_is_known_and_what_nothing_reads_is_gone():
 
 def test_the_code_has_no_branch_of_calls_that_are_errors():
     body = texts.source(catalog.find("huber_loss")).split("class _HuberLoss(")[1]
-    assert "reuse.clamp(e, -delta, delta)" in body and "0 <= delta" not in body
+    assert "reuse.clamp(e, -ctx.delta, ctx.delta)" in body and "0 <= delta" not in body
+
+
+@each_row(
+    "lines, want",
+    [
+        ("a = x.exp() if c else x; b = x * y; d = a if c else y", "b a d"),
+        ("a = x.exp() if c else x; b = x * y; d = a if not c else y", "b a d"),
+        ("a = x.exp() if c else x; b = x * a; d = a if c else y", "a b d"),
+        ("a = x.exp() if c else x; x = x * y; d = a if c else y", "a x d"),
+        ("a = x if c else y; b = x if w else y; d = a if c else y; e = b if w else y", "a d b e"),
+        ("a = x if c else y; b = x if w else y; d = b if c else a", "b a d"),
+        ("a = x if c else y; c = x > 0; d = a if c else y", "a c d"),
+    ],
+)
+def test_a_choice_stands_before_the_next_one_by_its_test(lines, want):
+    given = [part.split(" = ", 1) for part in lines.split("; ")]
+    entries = [(Line(name, torch_code(code)), ()) for name, code in given]
+    assert [line.name for line, _ in choices_in_a_row(entries)] == want.split()
+
+
+LONG = "torch.tensordot(first_argument, second_argument, ((1,), (0,)), third)"
+
+
+@each_row(
+    "lines, want",
+    [
+        (
+            f"a = {LONG} if c else None; y = a * a if c else x",
+            f"if c:|    a = {LONG}|    y = a * a|else:|    y = x",
+        ),
+        (
+            f"a = None if c else {LONG}; y = x if c else a * a",
+            f"if c:|    y = x|else:|    a = {LONG}|    y = a * a",
+        ),
+        (
+            "a = x.exp() if c else None; y = a * a if c else x",
+            "a = x.exp() if c else None|y = a * a if c else x",
+        ),
+        (
+            f"a = {LONG} if c else None; y = f(a)",
+            f"if c:|    a = {LONG}|else:|    a = None|y = f(a)",
+        ),
+        (
+            f"a = {LONG} if c else None; y = x if c else f(a)",
+            "if c:|    y = x|else:|    a = None|    y = f(a)",
+        ),
+    ],
+)
+def test_what_one_branch_alone_reads_is_computed_there(lines, want):
+    given = [part.split(" = ", 1) for part in lines.split("; ")]
+    made = with_unset([Line(name, torch_code(code)) for name, code in given], ["y"])
+    assert "|".join(statements(made, 8)) == want
