@@ -40,7 +40,7 @@ from derive.lowering.plain import lower_plain
 from derive.lowering.program import Lowered, lower_program, through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
-from derive.module.none_variants import with_absent, with_choices_in_a_row, with_decided_tests
+from derive.module.none_variants import with_absent, with_decided_tests
 from derive.module.outside import Outside, is_rational, outside, with_wide_output
 from derive.module.reduced import (
     Reductions,
@@ -52,6 +52,7 @@ from derive.notation import split
 from derive.notation.common_output import CommonOutput
 from derive.notation.operation import Operation, options
 from derive.passes import Pass, as_pass, run
+from derive.program.decided_tests import choices_in_a_row
 from derive.program.program import Program, Tangent
 from derive.program.torch_ops import has_forward_mode
 from derive.reports.formula import translating_errors
@@ -261,7 +262,7 @@ def decide_tests(code: Code) -> Code:
 @as_pass
 def order_choices(code: Code) -> Code:
     """Choices by one test stand in a row."""
-    return replace(code, made=with_choices_in_a_row(code.program))
+    return replace(code, made=code.program.in_bodies(choices_in_a_row))
 
 
 @as_pass

@@ -28,8 +28,8 @@ class _Amax(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
         input, F, G = rt.widened(*ctx.saved_tensors, G)
+        dim = ctx.dim
         F = F if ctx.keepdim else F.unsqueeze(dim)
         G = G if ctx.keepdim else G.unsqueeze(dim)
         input_is_F = input == F

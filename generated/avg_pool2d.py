@@ -31,8 +31,8 @@ class _AvgPool2d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        kernel_size = ctx.kernel_size
         G = rt.widened(G)[0]
+        kernel_size = ctx.kernel_size
         zeros = G.new_zeros(()).expand(ctx.input_shape)
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G,

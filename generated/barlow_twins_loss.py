@@ -74,9 +74,9 @@ class _BarlowTwinsLoss(Function):
     def backward(ctx, G, _grad_c):
         if G is None:
             return (None,) * 4
-        eps = ctx.eps
         low, wide = ctx.low, ctx.wide
         first, second, c, G = rt.cast(wide, *ctx.saved_tensors, G)
+        eps = ctx.eps
         grad_first = grad_second = None
         if rt.unrecorded(G):
             positions_of_first = rt.positions(first.shape[1], G)

@@ -63,8 +63,7 @@ class _BatchNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        input, weight, mean, rstd = ctx.saved_tensors
-        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+        input, weight, mean, rstd, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             count = input.shape[0] * math.prod(input.shape[2:])

@@ -55,8 +55,8 @@ class _BatchNormInference(Function):
 
     @staticmethod
     def backward(ctx, G):
-        q_axes = ctx.q_axes
         input, running_mean, running_var, weight, G = rt.widened(*ctx.saved_tensors, G)
+        q_axes = ctx.q_axes
         grad_input = grad_running_mean = grad_running_var = grad_weight = None
         grad_bias = None
         reuse = rt.reuse(G)

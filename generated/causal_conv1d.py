@@ -45,10 +45,10 @@ class _CausalConv1d(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        dilation = ctx.dilation
         low, wide = ctx.low, ctx.wide
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
+        dilation = ctx.dilation
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             dilation_difference = dilation * ctx.weight_shape[2] - dilation

@@ -106,10 +106,9 @@ class _CiouLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        boxes1, boxes2 = ctx.saved_tensors
+        boxes1, boxes2, G = rt.widened(*ctx.saved_tensors, G)
         eps = ctx.eps
         loss_shape = (boxes1.shape[0],)
-        boxes1, boxes2, G = rt.widened(boxes1, boxes2, G)
         grad_boxes1 = grad_boxes2 = None
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]

@@ -51,12 +51,12 @@ class _ConvTranspose1d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        stride = ctx.stride
-        padding = ctx.padding
-        dilation = ctx.dilation
         low, wide = ctx.low, ctx.wide
         input, weight = rt.cast(low, *ctx.saved_tensors)
         G = rt.cast(wide, G)[0]
+        stride = ctx.stride
+        padding = ctx.padding
+        dilation = ctx.dilation
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             padded_G = torch.nn.functional.pad(

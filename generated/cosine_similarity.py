@@ -43,9 +43,9 @@ class _CosineSimilarity(Function):
     def backward(ctx, G, _grad_norm1, _grad_norm2):
         if G is None:
             return (None,) * 4
+        x1, x2, output, norm1, norm2, G = rt.widened(*ctx.saved_tensors, G)
         dim = ctx.dim
         eps = ctx.eps
-        x1, x2, output, norm1, norm2, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         if not first_order:

@@ -78,11 +78,11 @@ class _CrossAttention(Function):
         if G is None:
             return (None,) * 6
         x, memory, Wq, Wk, Wv, Wo, kept, Q, K, V, context = ctx.saved_tensors
-        b_leading = tuple(range(x.dim() - 2))
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
         x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
         kept = rt.cast(wide, kept)[0]
+        b_leading = tuple(range(x.dim() - 2))
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad

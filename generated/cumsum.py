@@ -29,8 +29,8 @@ class _Cumsum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        dim = ctx.dim
         G = rt.widened(G)[0]
+        dim = ctx.dim
         grad_input = G.flip(dim).cumsum(dim).flip(dim)
         return grad_input, None
 

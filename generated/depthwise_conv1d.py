@@ -47,9 +47,9 @@ class _DepthwiseConv1d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        input_shape = ctx.input_shape
         low = ctx.low
         input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
+        input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(

@@ -57,10 +57,9 @@ class _DiceLoss(Function):
     def backward(ctx, G, _grad_u, _grad_both):
         if G is None:
             return (None,) * 4
-        input, target, u, both = ctx.saved_tensors
+        input, target, u, both, G = rt.widened(*ctx.saved_tensors, G)
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
-        input, target, u, both, G = rt.widened(input, target, u, both, G)
         grad_input = grad_target = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

@@ -71,9 +71,9 @@ class _DpoLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        beta = ctx.beta
         given = rt.widened(*ctx.saved_tensors, G)
         chosen, rejected, reference_chosen, reference_rejected, G = given
+        beta = ctx.beta
         grad_chosen = grad_rejected = grad_reference_chosen = None
         grad_reference_rejected = None
         reuse = rt.reuse(G)

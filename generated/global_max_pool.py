@@ -37,10 +37,9 @@ class _GlobalMaxPool(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
+        input, G = rt.widened(*ctx.saved_tensors, G)
         q_shape = input.shape[2:]
         input_shape = input.shape
-        input, G = rt.widened(input, G)
         input = input.reshape((input_shape[0], input_shape[1], math.prod(q_shape)))
         argmax_of_input = input.max(2).indices.unsqueeze(2)
         grad_input = rt.scatter_add_(

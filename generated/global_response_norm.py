@@ -59,8 +59,8 @@ class _GlobalResponseNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 4
-        input_shape = ctx.input_shape
         input, weight, norm, G = rt.widened(*ctx.saved_tensors, G)
+        input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

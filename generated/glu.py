@@ -70,10 +70,9 @@ class _Glu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        (input,) = ctx.saved_tensors
+        input, G = rt.widened(*ctx.saved_tensors, G)
         p_shape = ctx.p_shape
         input_shape = input.shape
-        input, G = rt.widened(input, G)
         first_order = rt.unrecorded(G)
         p_size = math.prod(p_shape)
         q_size = math.prod(ctx.q_shape)

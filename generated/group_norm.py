@@ -82,9 +82,8 @@ class _GroupNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 5
-        input, weight, mean, rstd = ctx.saved_tensors
+        input, weight, mean, rstd, G = rt.widened(*ctx.saved_tensors, G)
         num_groups = ctx.num_groups
-        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             size_per_group = input.shape[1] // num_groups

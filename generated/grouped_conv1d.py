@@ -47,10 +47,10 @@ class _GroupedConv1d(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        groups = ctx.groups
-        weight_shape = ctx.weight_shape
         low = ctx.low
         input, weight, G = rt.cast(low, *ctx.saved_tensors, G)
+        groups = ctx.groups
+        weight_shape = ctx.weight_shape
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0]:
             grad_input = torch.nn.grad.conv1d_input(

@@ -70,12 +70,10 @@ class _InfoNce(Function):
     def backward(ctx, G, _grad_similarity):
         if G is None:
             return (None,) * 4
-        query, positive_key, similarity = ctx.saved_tensors
+        low, wide = ctx.low, ctx.wide
+        query, positive_key, similarity, G = rt.cast(wide, *ctx.saved_tensors, G)
         temperature = ctx.temperature
         loss_shape = (query.shape[0],)
-        low, wide = ctx.low, ctx.wide
-        given = rt.cast(wide, query, positive_key, similarity, G)
-        query, positive_key, similarity, G = given
         grad_query = grad_positive_key = None
         first_order = rt.unrecorded(G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G

@@ -85,8 +85,8 @@ class _KtoLoss(Function):
         if G is None:
             return (None,) * 9
         policy, reference, desirable, divergence = ctx.saved_tensors
-        beta = ctx.beta
         policy, reference, divergence, G = rt.widened(policy, reference, divergence, G)
+        beta = ctx.beta
         grad_policy = grad_reference = grad_unrelated = grad_unrelated_reference = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

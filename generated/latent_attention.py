@@ -80,11 +80,11 @@ class _LatentAttention(Function):
         if G is None:
             return (None,) * 7
         query, query_turned, latent, key_turned, Wk, Wv, V, K, P = ctx.saved_tensors
-        scale = ctx.scale
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G)
         query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
         P = rt.cast(wide, P)[0]
+        scale = ctx.scale
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
         grad_Wv = None
         first_order = rt.unrecorded(G)

@@ -56,8 +56,7 @@ class _LayerNorm(Function):
     def backward(ctx, G, _grad_mean, _grad_rstd):
         if G is None:
             return (None,) * 4
-        input, weight, mean, rstd = ctx.saved_tensors
-        input, weight, mean, rstd, G = rt.widened(input, weight, mean, rstd, G)
+        input, weight, mean, rstd, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_weight = grad_bias = None
         if rt.unrecorded(G):
             grad_input, grad_weight, grad_bias = rt.native_layer_norm_backward(

@@ -85,9 +85,9 @@ class _LinearCrossEntropy(Function):
         if G is None:
             return (None,) * 7
         input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
+        low, wide = ctx.low, ctx.wide
         label_smoothing = ctx.label_smoothing
         weight_shape = (linear_weight.shape[0],)
-        low, wide = ctx.low, ctx.wide
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad

@@ -48,8 +48,8 @@ class _LocalResponseNorm(Function):
 
     @staticmethod
     def backward(ctx, G):
-        window = ctx.window
         input, G = rt.widened(*ctx.saved_tensors, G)
+        window = ctx.window
         reuse = rt.reuse(G)
         half_window = (window - 1) // 2
         half_window2 = window // 2

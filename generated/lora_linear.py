@@ -65,11 +65,9 @@ class _LoraLinear(Function):
     def backward(ctx, G, _grad_low_):
         if G is None:
             return (None,) * 6
-        input, weight, lora_A, lora_B, low_ = ctx.saved_tensors
-        b_leading = tuple(range(input.dim() - 1))
         low, wide = ctx.low, ctx.wide
-        given = rt.cast(low, input, weight, lora_A, lora_B, low_, G)
-        input, weight, lora_A, lora_B, low_, G = given
+        input, weight, lora_A, lora_B, low_, G = rt.cast(low, *ctx.saved_tensors, G)
+        b_leading = tuple(range(input.dim() - 1))
         grad_input = grad_weight = grad_lora_A = grad_lora_B = grad_bias = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad

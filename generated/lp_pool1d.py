@@ -36,9 +36,9 @@ class _LpPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
+        input, G = rt.widened(*ctx.saved_tensors, G)
         norm_type = ctx.norm_type
         kernel_size = ctx.kernel_size
-        input, G = rt.widened(*ctx.saved_tensors, G)
         reuse = rt.reuse(G)
         windows_of_input = input.unfold(2, kernel_size, ctx.stride)
         positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)

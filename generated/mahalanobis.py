@@ -42,10 +42,9 @@ class _Mahalanobis(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        u, v, VI, D = ctx.saved_tensors
-        b_leading = tuple(range(u.dim() - 1))
         low, wide = ctx.low, ctx.wide
-        u, v, VI, D, G = rt.cast(wide, u, v, VI, D, G)
+        u, v, VI, D, G = rt.cast(wide, *ctx.saved_tensors, G)
+        b_leading = tuple(range(u.dim() - 1))
         grad_u = grad_v = grad_VI = None
         reuse = rt.reuse(G)
         delta = u - v  # delta[*b,k]

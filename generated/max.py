@@ -39,8 +39,8 @@ class _Max(Function):
         if G is None:
             return (None,) * 3
         (indices,) = ctx.saved_tensors
-        dim = ctx.dim
         G = rt.widened(G)[0]
+        dim = ctx.dim
         reuse = rt.reuse(G)
         G = G if ctx.keepdim else G.unsqueeze(dim)
         indices = indices if ctx.keepdim else indices.unsqueeze(dim)

@@ -50,8 +50,8 @@ class _MaxPool2d(Function):
         if G is None:
             return (None,) * 3
         winner, winner2 = ctx.saved_tensors
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
+        input_shape = ctx.input_shape
         reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
         stride_positions_of_G = ctx.stride * rt.positions(G.shape[3], G)
         scaled_winner2_sum = input_shape[3] * (

@@ -121,9 +121,9 @@ class _MultiHeadAttention(Function):
         (query, key, value, Wq, Wk, Wv, Wo, bq, bk, bv, kept, Q, K, V, context) = (
             ctx.saved_tensors
         )
+        low, wide = ctx.low, ctx.wide
         num_heads = ctx.num_heads
         Wq_shape = Wq.shape
-        low, wide = ctx.low, ctx.wide
         grad_query = grad_key = grad_value = grad_Wq = grad_Wk = grad_Wv = None
         grad_Wo = grad_bq = grad_bk = grad_bv = grad_bo = None
         first_order = rt.compiles() or rt.unrecorded(G)

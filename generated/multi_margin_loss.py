@@ -62,8 +62,8 @@ class _MultiMarginLoss(Function):
     @staticmethod
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
-        p = ctx.p
         input, weight, G = rt.widened(input, weight, G)
+        p = ctx.p
         grad_input = grad_weight = None
         reuse = rt.reuse(G)
         G = G / math.prod(target.shape) if ctx.reduction == "mean" else G

@@ -56,11 +56,11 @@ class _PolynomialKernel(Function):
         if G is None:
             return (None,) * 5
         x1, x2, u = ctx.saved_tensors
-        gamma = ctx.gamma
-        degree = ctx.degree
         low, wide = ctx.low, ctx.wide
         x1, x2 = rt.cast(low, x1, x2)
         u, G = rt.cast(wide, u, G)
+        gamma = ctx.gamma
+        degree = ctx.degree
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

@@ -34,9 +34,8 @@ class _Prelu(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input, weight = ctx.saved_tensors
+        input, weight, G = rt.widened(*ctx.saved_tensors, G)
         q_axes = tuple(range(2 - input.dim(), 0))
-        input, weight, G = rt.widened(input, weight, G)
         grad_input = grad_weight = None
         input_positive = input > 0
         if ctx.needs_input_grad[0]:

@@ -36,10 +36,9 @@ class _QuadraticForm(Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G):
-        x, A = ctx.saved_tensors
-        b_leading = tuple(range(x.dim() - 1))
         low, wide = ctx.low, ctx.wide
-        x, A, G = rt.cast(wide, x, A, G)
+        x, A, G = rt.cast(wide, *ctx.saved_tensors, G)
+        b_leading = tuple(range(x.dim() - 1))
         grad_x = grad_A = None
         low_x = x.to(low)
         if ctx.needs_input_grad[0]:

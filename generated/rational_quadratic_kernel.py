@@ -63,10 +63,10 @@ class _RationalQuadraticKernel(Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        gamma = ctx.gamma
-        alpha = ctx.alpha
         low, wide = ctx.low, ctx.wide
         x1, x2, centre, D, G = rt.cast(wide, *ctx.saved_tensors, G)
+        gamma = ctx.gamma
+        alpha = ctx.alpha
         grad_x1 = grad_x2 = None
         if rt.unrecorded(G):
             x1_centred = x1 - centre.unsqueeze(-2)

@@ -45,8 +45,8 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        input_shape = ctx.input_shape
         G = rt.widened(G)[0]
+        input_shape = ctx.input_shape
         reuse = rt.reuse(G)
         length = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(ctx.p_shape), input_shape[-2], length))

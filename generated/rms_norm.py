@@ -45,8 +45,8 @@ class _RmsNorm(Function):
     def backward(ctx, G, _grad_rstd):
         if G is None:
             return (None,) * 3
-        s_axes = ctx.s_axes
         input, weight, rstd, G = rt.widened(*ctx.saved_tensors, G)
+        s_axes = ctx.s_axes
         grad_input = grad_weight = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

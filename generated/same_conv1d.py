@@ -43,10 +43,10 @@ class _SameConv1d(Function):
     @rt.without_autocast
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
-        padding = ctx.padding
         low, wide = ctx.low, ctx.wide
         weight = rt.cast(low, weight)[0]
         input, G = rt.cast(wide, input, G)
+        padding = ctx.padding
         grad_input = grad_weight = grad_bias = None
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             weight_size_difference = ctx.weight_shape[2] - padding - 1

@@ -45,8 +45,8 @@ class _SegmentMax(Function):
     @staticmethod
     def backward(ctx, G):
         data, segment_ids, output = ctx.saved_tensors
-        q_axes = tuple(range(1 - data.dim(), 0))
         data, output, G = rt.widened(data, output, G)
+        q_axes = tuple(range(1 - data.dim(), 0))
         reuse = rt.reuse(G)
         valid_segment_ids = (segment_ids >= 0) & (segment_ids < ctx.num_segments)
         masked_segment_ids = torch.where(valid_segment_ids, segment_ids, 0)

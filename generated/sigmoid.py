@@ -34,8 +34,7 @@ class _Sigmoid(Function):
         F, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.sigmoid_backward(G, F)
-        grad_input = G * F * (1 - F)
-        return grad_input
+        return G * F * (1 - F)
 
 
 def sigmoid(input: torch.Tensor) -> torch.Tensor:

@@ -65,9 +65,9 @@ class _SigmoidFocalLoss(Function):
 
     @staticmethod
     def backward(ctx, G):
+        input, target, G = rt.widened(*ctx.saved_tensors, G)
         alpha = ctx.alpha
         gamma = ctx.gamma
-        input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G

@@ -53,8 +53,8 @@ class _SmoothL1Loss(Function):
 
     @staticmethod
     def backward(ctx, G):
-        beta = ctx.beta
         input, target, G = rt.widened(*ctx.saved_tensors, G)
+        beta = ctx.beta
         grad_input = grad_target = None
         reuse = rt.reuse(G)
         G = G / math.prod(input.shape) if ctx.reduction == "mean" else G

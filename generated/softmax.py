@@ -36,8 +36,7 @@ class _Softmax(Function):
             S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._softmax_backward_data(G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = S * (G - (G * S).sum(ctx.dim, keepdim=True))
-        return grad_input, None
+        return S * (G - (G * S).sum(ctx.dim, keepdim=True)), None
 
 
 def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:

@@ -38,8 +38,7 @@ class _Softmin(Function):
             S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._softmax_backward_data(-G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
-        return grad_input, None
+        return S * ((G * S).sum(ctx.dim, keepdim=True) - G), None
 
 
 def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:

@@ -49,8 +49,8 @@ class _Std(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        dim = ctx.dim
         input, deviation, mu, G = rt.widened(*ctx.saved_tensors, G)
+        dim = ctx.dim
         first_order = rt.unrecorded(G)
         deviation = deviation if ctx.keepdim else deviation.unsqueeze(dim)
         G = G if ctx.keepdim else G.unsqueeze(dim)

@@ -34,8 +34,7 @@ class _Tanh(Function):
         F, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.tanh_backward(G, F)
-        grad_input = G * (1 - F.square())
-        return grad_input
+        return G * (1 - F.square())
 
 
 def tanh(input: torch.Tensor) -> torch.Tensor:

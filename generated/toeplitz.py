@@ -28,8 +28,8 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        columns = ctx.columns
         G = rt.widened(G)[0]
+        columns = ctx.columns
         rows_plus_columns = (
             rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )

@@ -69,11 +69,10 @@ class _TripletMarginLoss(Function):
     def backward(ctx, G, _grad_powers_near, _grad_powers_far):
         if G is None:
             return (None,) * 7
-        anchor, positive, negative, powers_near, powers_far = ctx.saved_tensors
+        given = rt.widened(*ctx.saved_tensors, G)
+        anchor, positive, negative, powers_near, powers_far, G = given
         p = ctx.p
         loss_shape = (anchor.shape[0],)
-        given = rt.widened(anchor, positive, negative, powers_near, powers_far, G)
-        anchor, positive, negative, powers_near, powers_far, G = given
         grad_anchor = grad_positive = grad_negative = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

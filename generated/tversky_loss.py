@@ -62,12 +62,11 @@ class _TverskyLoss(Function):
     def backward(ctx, G, _grad_u3, _grad_whole):
         if G is None:
             return (None,) * 6
-        input, target, u3, whole = ctx.saved_tensors
+        input, target, u3, whole, G = rt.widened(*ctx.saved_tensors, G)
         alpha = ctx.alpha
         beta = ctx.beta
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
-        input, target, u3, whole, G = rt.widened(input, target, u3, whole, G)
         grad_input = grad_target = None
         if rt.unrecorded(G):
             G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G

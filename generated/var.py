@@ -44,8 +44,8 @@ class _Var(Function):
     def backward(ctx, G, _grad_mu):
         if G is None:
             return (None,) * 4
-        dim = ctx.dim
         input, mu, G = rt.widened(*ctx.saved_tensors, G)
+        dim = ctx.dim
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         G = G if ctx.keepdim else G.unsqueeze(dim)

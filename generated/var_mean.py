@@ -42,9 +42,9 @@ class _VarMean(Function):
 
     @staticmethod
     def backward(ctx, G_variance, G_mu):
+        input, mu, G_variance, G_mu = rt.widened(*ctx.saved_tensors, G_variance, G_mu)
         dim = ctx.dim
         keepdim = ctx.keepdim
-        input, mu, G_variance, G_mu = rt.widened(*ctx.saved_tensors, G_variance, G_mu)
         reuse = rt.reuse(G_variance, G_mu)
         G_variance = G_variance if keepdim else G_variance.unsqueeze(dim)
         mu = mu if keepdim else mu.unsqueeze(dim)

@@ -49,9 +49,9 @@ class _VectorNorm(Function):
     def backward(ctx, G, _grad_total):
         if G is None:
             return (None,) * 4
+        x, total, G = rt.widened(*ctx.saved_tensors, G)
         ord = ctx.ord
         dim = ctx.dim
-        x, total, G = rt.widened(*ctx.saved_tensors, G)
         first_order = rt.unrecorded(G)
         G = G if ctx.keepdim else G.unsqueeze(dim)
         if not first_order:

@@ -49,8 +49,8 @@ class _WeightNorm(Function):
     def backward(ctx, G, _grad_norm):
         if G is None:
             return (None,) * 3
-        q_axes = ctx.q_axes
         v, g, norm, G = rt.widened(*ctx.saved_tensors, G)
+        q_axes = ctx.q_axes
         grad_v = grad_g = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten

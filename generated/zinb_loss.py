@@ -73,8 +73,8 @@ class _ZinbLoss(Function):
     @staticmethod
     def backward(ctx, G):
         mean, dispersion, logits, counts = ctx.saved_tensors
-        eps = ctx.eps
         mean, dispersion, logits, G = rt.widened(mean, dispersion, logits, G)
+        eps = ctx.eps
         grad_mean = grad_dispersion = grad_logits = None
         reuse = rt.reuse(G)
         G = G / math.prod(mean.shape) if ctx.reduction == "mean" else G

@@ -62,6 +62,8 @@ from derive.program.torch_ops import torch_op
 FIRST_ORDER = "first_order"
 """The variable that is true where no graph of the gradients is recorded."""
 
+_SAVED = "*ctx.saved_tensors"
+
 KEPT_SHAPE = "output_shape"
 """The ctx attribute with the shape of an output whose cotangent may be None."""
 
@@ -266,7 +268,7 @@ def _casts(precision: Precision, indent: int, saved: Sequence[str] = ()) -> Iter
 def _from_ctx(names: Sequence[str], saved: Sequence[str]) -> Sequence[str]:
     """Return the arguments of a cast, which may unpack the saved tensors."""
     unpacks = saved and list(names[: len(saved)]) == list(saved)
-    return ["*ctx.saved_tensors", *names[len(saved) :]] if unpacks else names
+    return [_SAVED, *names[len(saved) :]] if unpacks else names
 
 
 _HELPERS = {
@@ -475,10 +477,14 @@ def _both_orders(op: Operation, program: Program, bodies: Sequence[Body], most: 
     ways = (_early_return, _one_text) if program.first_order else (_any_order,)
     before = _saved_tensors(program, first.reads | later.reads, 8)
     saved = tuple(s.name for s in program.saved)
-    kept = " ".join(_kept_values(op, program, first.reads | later.reads))
     orders = [first, later] if program.first_order else [later]
-    if all(b.casts_first(saved) for b in orders) and not set(saved) & set(re.findall(r"\w+", kept)):
-        before, (first, later) = [], (replace(b, saved=saved) for b in (first, later))
+    if all(body.casts_first(saved) for body in orders):
+        starred = [replace(body, saved=saved) for body in (first, later)]
+        common = [s for c in _common_casts(*starred) for s in c] if program.first_order else []
+        kept = " ".join(_kept_values(op, program, first.reads | later.reads))
+        alone = len(orders) == 1 or any(_SAVED in s for s in common)
+        if alone or not set(saved) & set(re.findall(r"\w+", kept)):
+            before, (first, later) = [], starred
     return min(([*before, *way(first, later)] for way in ways), key=len)
 
 
@@ -513,15 +519,12 @@ class _BackwardBody:
         given = [low] if self.precision.has_products else []
         return [*given, *_casts(self.precision, indent, self.saved)]
 
-    def whole(self, indent: int = 8) -> list[str]:
-        """Return the lines of any order and their results, from the casts on."""
-        begin = [*_filled_cotangent(self.program), *self.casts(indent), *_none_yet(self.program)]
-        return [*begin, *_gradient_lines(self.op, self.program, self.lines, indent)]
-
 
 def _any_order(_: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return the lines of any order alone."""
-    return [*_kept_values(later.op, later.program, later.reads), *later.whole()]
+    op, program = later.op, later.program
+    lines = [*_filled_cotangent(program), *later.casts(8), *_kept_values(op, program, later.reads)]
+    return [*lines, *_none_yet(program), *_gradient_lines(op, program, later.lines, 8)]
 
 
 def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]:
@@ -534,8 +537,8 @@ def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]
 
 def _both_begin(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return the lines before the test of first order."""
-    lines = _kept_values(first.op, first.program, first.reads)
-    lines += [line for statement in _common_casts(first, later) for line in statement]
+    lines = [line for statement in _common_casts(first, later) for line in statement]
+    lines += _kept_values(first.op, first.program, first.reads)
     return lines + _none_yet(first.program)
 
 
@@ -554,7 +557,7 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     own += _gradient_lines(op, program, first.lines, 12, at_once=True)
     lines += indented(own, 4)
     lines += _later_begins(first, later, 8)
-    return [*lines, *_gradient_lines(op, program, later.lines, 8)]
+    return [*lines, *_gradient_lines(op, program, later.lines, 8, at_once=True)]
 
 
 def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:

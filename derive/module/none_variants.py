@@ -21,7 +21,7 @@ from derive.notation.operation import Operation, Tensor
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, is_brief, numbered, renumbered
-from derive.program.decided_tests import choices_in_a_row, without_decided_tests
+from derive.program.decided_tests import without_decided_tests
 from derive.program.gradient_predication import Needs
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
@@ -116,11 +116,6 @@ def with_decided_tests(op: Operation, program: Program) -> Program:
         return program
     results = (*program.outputs, *program.statistics, *program.gradients.values())
     return program.in_bodies(lambda entries: without_decided_tests(entries, bounds, results))
-
-
-def with_choices_in_a_row(program: Program) -> Program:
-    """Return the program with choices by one test next to each other."""
-    return program.in_bodies(choices_in_a_row)
 
 
 def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) -> Iterator[Entry]:
