@@ -24,7 +24,7 @@ class _Addmm(Function):
         low, wide = rt.product_dtypes(input, mat1, mat2)
         dtype = rt.promoted(input, mat1, mat2)
         mat1, mat2 = rt.cast(low, mat1, mat2)
-        input = rt.cast(wide, input)[0]
+        input = rt.cast(wide, input)
         return rt.addmm(input, mat1, mat2, beta, alpha).to(dtype)
 
     @staticmethod
@@ -41,7 +41,7 @@ class _Addmm(Function):
     def backward(ctx, G):
         low, wide = ctx.low, ctx.wide
         mat1, mat2 = rt.cast(low, *ctx.saved_tensors)
-        G = rt.cast(wide, G)[0]
+        G = rt.cast(wide, G)
         grad_input = grad_mat1 = grad_mat2 = None
         reuse = rt.reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:

@@ -33,7 +33,7 @@ class _AlibiAttention(Function):
         reuse = rt.reuse(query, key, value, slopes)
         low, wide = rt.product_dtypes(query, key, value, slopes)
         query, key, value = rt.cast(low, query, key, value)
-        slopes = rt.cast(wide, slopes)[0]
+        slopes = rt.cast(wide, slopes)
         positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], query)
         offsets = (positions_of_key - positions_of_query).to(wide)
@@ -69,9 +69,9 @@ class _AlibiAttention(Function):
         needs = ctx.needs_input_grad
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            P = rt.cast(wide, P)[0]
+            P = rt.cast(wide, P)
         else:
-            slopes = rt.cast(wide, slopes)[0]
+            slopes = rt.cast(wide, slopes)
             positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key.shape[-2], G)

@@ -20,7 +20,7 @@ class _Atan(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.atan().to(dtype)
 
     @staticmethod

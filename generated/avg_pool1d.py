@@ -20,7 +20,7 @@ class _AvgPool1d(Function):
     @staticmethod
     def forward(input, kernel_size, stride):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         output = torch.nn.functional.avg_pool1d(input, kernel_size, stride)
         return rt.no_view(output.to(dtype))
 
@@ -31,7 +31,7 @@ class _AvgPool1d(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, ctx.input_shape[2]))
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),

@@ -24,7 +24,7 @@ class _Baddbmm(Function):
         low, wide = rt.product_dtypes(input, batch1, batch2)
         dtype = rt.promoted(input, batch1, batch2)
         batch1, batch2 = rt.cast(low, batch1, batch2)
-        input = rt.cast(wide, input)[0]
+        input = rt.cast(wide, input)
         return rt.addmm(input, batch1, batch2, beta, alpha).to(dtype)
 
     @staticmethod
@@ -41,7 +41,7 @@ class _Baddbmm(Function):
     def backward(ctx, G):
         low, wide = ctx.low, ctx.wide
         batch1, batch2 = rt.cast(low, *ctx.saved_tensors)
-        G = rt.cast(wide, G)[0]
+        G = rt.cast(wide, G)
         grad_input = grad_batch1 = grad_batch2 = None
         reuse = rt.reuse(G)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:

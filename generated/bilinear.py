@@ -49,7 +49,7 @@ class _Bilinear(Function):
     def backward(ctx, G):
         input1, input2, weight = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
-        weight = rt.cast(low, weight)[0]
+        weight = rt.cast(low, weight)
         input1, input2, G = rt.cast(wide, input1, input2, G)
         grad_input1 = grad_input2 = grad_weight = grad_bias = None
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:

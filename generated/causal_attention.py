@@ -63,7 +63,7 @@ class _CausalAttention(Function):
         query, key, value, output, kept = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
-        kept = rt.cast(wide, kept)[0]
+        kept = rt.cast(wide, kept)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
             scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)

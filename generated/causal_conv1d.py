@@ -23,7 +23,7 @@ class _CausalConv1d(Function):
     def forward(input, weight, bias, dilation):
         low, wide = rt.product_dtypes(input, weight, bias)
         weight, bias = rt.cast(low, weight, bias)
-        input = rt.cast(wide, input)[0]
+        input = rt.cast(wide, input)
         padded_input = torch.nn.functional.pad(
             input, (dilation * weight.shape[2] - dilation, 0)
         ).to(low)
@@ -46,7 +46,7 @@ class _CausalConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
-        weight = rt.cast(low, weight)[0]
+        weight = rt.cast(low, weight)
         input, G = rt.cast(wide, input, G)
         dilation = ctx.dilation
         grad_input = grad_weight = grad_bias = None

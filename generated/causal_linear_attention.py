@@ -28,7 +28,7 @@ class _CausalLinearAttention(Function):
     def forward(query, key, value):
         reuse = rt.reuse(query, key, value)
         low, wide = rt.product_dtypes(query, key, value)
-        value = rt.cast(low, value)[0]
+        value = rt.cast(low, value)
         query, key = rt.cast(wide, query, key)
         phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
         psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]

@@ -79,7 +79,7 @@ class _CausalSelfAttention(Function):
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, x, Wq, Wk, Wv, output, Q, K, V, G)
         x, Wq, Wk, Wv, output, Q, K, V, G = given
-        kept = rt.cast(wide, kept)[0]
+        kept = rt.cast(wide, kept)
         grad_x = grad_Wq = grad_Wk = grad_Wv = None
         first_order = rt.compiles() or rt.unrecorded(G)
         needs = ctx.needs_input_grad

@@ -22,7 +22,7 @@ class _Celu(Function):
     @staticmethod
     def forward(input, alpha):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.celu(input, alpha).to(dtype)
 
     @staticmethod

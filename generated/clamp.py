@@ -22,7 +22,7 @@ class _Clamp(Function):
     @staticmethod
     def forward(input, lo, hi):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.clamp(lo, hi).to(dtype)
 
     @staticmethod

@@ -24,7 +24,7 @@ class _ConvTranspose1d(Function):
         low, wide = rt.product_dtypes(input, weight, bias)
         dtype = rt.promoted(input, weight, bias)
         input, weight = rt.cast(low, input, weight)
-        bias = rt.cast(wide, bias)[0]
+        bias = rt.cast(wide, bias)
         conv_of_input = torch.nn.functional.conv_transpose1d(
             input, weight, stride=stride, dilation=dilation
         )
@@ -53,7 +53,7 @@ class _ConvTranspose1d(Function):
     def backward(ctx, G):
         low, wide = ctx.low, ctx.wide
         input, weight = rt.cast(low, *ctx.saved_tensors)
-        G = rt.cast(wide, G)[0]
+        G = rt.cast(wide, G)
         stride = ctx.stride
         padding = ctx.padding
         dilation = ctx.dilation

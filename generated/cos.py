@@ -20,7 +20,7 @@ class _Cos(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.cos().to(dtype)
 
     @staticmethod

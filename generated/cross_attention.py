@@ -81,7 +81,7 @@ class _CrossAttention(Function):
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G)
         x, memory, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-        kept = rt.cast(wide, kept)[0]
+        kept = rt.cast(wide, kept)
         b_leading = tuple(range(x.dim() - 2))
         grad_x = grad_memory = grad_Wq = grad_Wk = grad_Wv = grad_Wo = None
         first_order = rt.compiles() or rt.unrecorded(G)

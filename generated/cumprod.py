@@ -34,7 +34,7 @@ class _Cumprod(Function):
     @staticmethod
     def forward(input, dim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return input.cumprod(dim).to(dtype)
 
     @staticmethod

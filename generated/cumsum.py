@@ -20,7 +20,7 @@ class _Cumsum(Function):
     @staticmethod
     def forward(input, dim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return input.cumsum(dim).to(dtype)
 
     @staticmethod
@@ -29,7 +29,7 @@ class _Cumsum(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         dim = ctx.dim
         grad_input = G.flip(dim).cumsum(dim).flip(dim)
         return grad_input, None

@@ -40,7 +40,7 @@ class _DifferentialAttention(Function):
         low, wide = rt.product_dtypes(query1, key1, query2, key2, value, weight)
         given = rt.cast(low, query1, key1, query2, key2, value)
         query1, key1, query2, key2, value = given
-        weight = rt.cast(wide, weight)[0]
+        weight = rt.cast(wide, weight)
         S1 = reuse.div((query1 @ key1.mT).to(wide), math.sqrt(query1.shape[-1]))
         key1_below = rt.positions(key1.shape[-2], query1) <= rt.positions(
             query1.shape[-2], query1

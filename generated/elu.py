@@ -22,7 +22,7 @@ class _Elu(Function):
     @staticmethod
     def forward(input, alpha):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.elu(input, alpha).to(dtype)
 
     @staticmethod

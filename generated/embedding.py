@@ -36,7 +36,7 @@ class _Embedding(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
         grad_weight = reuse.index_add(

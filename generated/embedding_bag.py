@@ -36,7 +36,7 @@ class _EmbeddingBagMean(Function):
     @staticmethod
     def forward(input, weight):
         dtype = weight.dtype
-        weight = rt.widened_for_kernel(weight)[0]
+        weight = rt.widened_for_kernel(weight)
         average = (
             weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
         )
@@ -51,7 +51,7 @@ class _EmbeddingBagMean(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         reshaped_G = (
             G.unsqueeze(1)
@@ -71,7 +71,7 @@ class _EmbeddingBagSum(Function):
     @staticmethod
     def forward(input, weight):
         dtype = rt.autocast_float32(weight)
-        weight = rt.widened_for_kernel(weight)[0]
+        weight = rt.widened_for_kernel(weight)
         total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
         return total.to(dtype)
 
@@ -84,7 +84,7 @@ class _EmbeddingBagSum(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
         count = input.shape[0] * input.shape[1]
@@ -121,7 +121,7 @@ class _EmbeddingBagMax(Function):
         if G is None:
             return (None,) * 2
         input, winner = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         grad_weight = reuse.scatter_add(
             G.new_zeros(ctx.weight_shape), 0, input.gather(1, winner), G

@@ -22,7 +22,7 @@ class _Erf(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return input.erf().to(dtype)
 
     @staticmethod

@@ -20,7 +20,7 @@ class _Expm1(Function):
     @staticmethod
     def forward(input):
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.expm1().to(dtype)
 
     @staticmethod

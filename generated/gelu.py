@@ -31,7 +31,7 @@ class _GeluNone(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.gelu(input).to(dtype)
 
     @staticmethod
@@ -55,7 +55,7 @@ class _GeluTanh(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         approximation = torch.nn.functional.gelu(input, approximate="tanh")
         return approximation.to(dtype)
 

@@ -22,7 +22,7 @@ class _GlobalAvgPool(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         q_axes = tuple(range(2 - input.dim(), 0))
         return rt.mean_over(input, q_axes).to(dtype).clone()
 
@@ -34,7 +34,7 @@ class _GlobalAvgPool(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened_for_kernel(G)[0]
+        G = rt.widened_for_kernel(G)
         grad_input = rt.unsqueeze(
             G / (math.prod(ctx.input_shape[2:]) or 1), ctx.q_axes
         ).expand(ctx.input_shape)

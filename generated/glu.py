@@ -22,7 +22,7 @@ from . import _runtime as rt
 
 def _glu_composed(input, dim):
     dtype = input.dtype
-    input = rt.widened(input)[0]
+    input = rt.widened(input)
     dim_axis = dim % input.dim()
     p_shape = input.shape[:dim_axis]
     q_shape = input.shape[dim_axis + 1 :]
@@ -43,7 +43,7 @@ class _Glu(Function):
     @staticmethod
     def forward(input, dim):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         dim_axis = dim % input.dim()
         p_shape = input.shape[:dim_axis]
         q_shape = input.shape[dim_axis + 1 :]

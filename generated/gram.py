@@ -20,7 +20,7 @@ class _Gram(Function):
     @staticmethod
     def forward(input):
         low = rt.autocast_product(input)
-        input = rt.cast(low, input)[0]
+        input = rt.cast(low, input)
         return input @ input.mT
 
     @staticmethod
@@ -33,8 +33,8 @@ class _Gram(Function):
     @rt.without_autocast
     def backward(ctx, G):
         low, wide = ctx.low, ctx.wide
-        input = rt.cast(low, *ctx.saved_tensors)[0]
-        G = rt.cast(wide, G)[0]
+        input = rt.cast(low, *ctx.saved_tensors)
+        G = rt.cast(wide, G)
         grad_input = (G + G.mT).to(low) @ input
         return grad_input
 

@@ -40,7 +40,7 @@ class _GruCell(Function):
         low, wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
         dtype = rt.promoted(input, hx, w_ih, w_hh, b_ih, b_hh)
         input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-        hx = rt.cast(wide, hx)[0]
+        hx = rt.cast(wide, hx)
         input_w_ih = (input @ w_ih.mT).unflatten(1, (3, hx.shape[1]))
         if b_ih is None:
             a = input_w_ih  # a[n,g,j]

@@ -26,7 +26,7 @@ class _Hardsigmoid(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.hardsigmoid(input).to(dtype)
 
     @staticmethod

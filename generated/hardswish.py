@@ -22,7 +22,7 @@ class _Hardswish(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         output = torch.nn.functional.hardswish(input.clamp(-3), inplace=True)
         return output.to(dtype)
 

@@ -22,7 +22,7 @@ class _Hardtanh(Function):
     @staticmethod
     def forward(input, min_val, max_val):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         min_val_below = min_val <= max_val
         if min_val_below:
             minus_input = None

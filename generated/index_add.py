@@ -33,7 +33,7 @@ class _IndexAdd(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        G = rt.widened_for_kernel(G)[0]
+        G = rt.widened_for_kernel(G)
         grad_input = grad_source = None
         if ctx.needs_input_grad[0]:
             grad_input = G

@@ -30,7 +30,7 @@ class _IndexSelect(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         grad_input = reuse.index_add(G.new_zeros(ctx.input_shape), ctx.dim, index, G)
         return grad_input, None, None

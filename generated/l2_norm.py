@@ -21,7 +21,7 @@ class _L2Norm(Function):
     @staticmethod
     def forward(input, dim, keepdim):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         total = input.square().sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         F = torch.where(total_nonzero, torch.where(total_nonzero, total, 1).sqrt(), 0)

@@ -83,7 +83,7 @@ class _LatentAttention(Function):
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G)
         query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
-        P = rt.cast(wide, P)[0]
+        P = rt.cast(wide, P)
         scale = ctx.scale
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
         grad_Wv = None

@@ -22,7 +22,7 @@ class _LeakyRelu(Function):
     @staticmethod
     def forward(input, negative_slope):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.leaky_relu(input, negative_slope).to(dtype)
 
     @staticmethod

@@ -29,7 +29,7 @@ class _LennardJones(Function):
     def forward(position, sigma, epsilon):
         reuse = rt.reuse(position)
         dtype = rt.autocast_float32(position)
-        position = rt.widened(position)[0]
+        position = rt.widened(position)
         detached_position = position.detach()
         mean_of_position = detached_position.mean(0)
         centre = torch.where(

@@ -34,7 +34,7 @@ class _LinearAttention(Function):
         reuse = rt.reuse(query, key, value)
         low, wide = rt.product_dtypes(query, key, value)
         dtype = rt.autocast_float32(query, key, value)
-        value = rt.cast(low, value)[0]
+        value = rt.cast(low, value)
         query, key = rt.cast(wide, query, key)
         phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
         psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]

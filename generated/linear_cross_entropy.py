@@ -42,7 +42,7 @@ class _LinearCrossEntropy(Function):
         with rt.no_autocast(input):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
-            weight = rt.cast(wide, weight)[0]
+            weight = rt.cast(wide, weight)
             if linear_bias is None:
                 X = input @ linear_weight.mT  # X[n,c]
             else:

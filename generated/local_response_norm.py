@@ -26,7 +26,7 @@ class _LocalResponseNorm(Function):
     def forward(input, window, alpha, beta, k):
         reuse = rt.reuse(input)
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         half_window = (window - 1) // 2
         half_window2 = window // 2
         input_size_sum = input.shape[1] + half_window2 + (half_window + 1)

@@ -22,7 +22,7 @@ class _LogSoftmax(Function):
     @staticmethod
     def forward(input, dim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return torch.log_softmax(input, dim).to(dtype)
 
     @staticmethod

@@ -24,7 +24,7 @@ class _Logcumsumexp(Function):
     @staticmethod
     def forward(input, dim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return input.logcumsumexp(dim).to(dtype)
 
     @staticmethod

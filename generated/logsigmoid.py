@@ -20,7 +20,7 @@ class _Logsigmoid(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.logsigmoid(input).to(dtype)
 
     @staticmethod

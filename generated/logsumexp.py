@@ -24,7 +24,7 @@ class _Logsumexp(Function):
     @staticmethod
     def forward(input, dim, keepdim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return torch.logsumexp(input, dim, keepdim=keepdim).to(dtype)
 
     @staticmethod

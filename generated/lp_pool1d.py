@@ -25,7 +25,7 @@ class _LpPool1d(Function):
     def forward(input, norm_type, kernel_size, stride):
         reuse = rt.reuse(input)
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         sum_of_input = (input.unfold(2, kernel_size, stride) ** norm_type).sum(3)
         return reuse.pow(sum_of_input, rt.ieee_divide(1, norm_type)).to(dtype)
 

@@ -26,7 +26,7 @@ class _Mahalanobis(Function):
         reuse = rt.reuse(u, v, VI)
         low, wide = rt.product_dtypes(u, v, VI)
         dtype = rt.autocast_float32(u, v, VI)
-        VI = rt.cast(low, VI)[0]
+        VI = rt.cast(low, VI)
         u, v = rt.cast(wide, u, v)
         delta = u - v  # delta[*b,k]
         return reuse.mul((delta.to(low) @ VI).to(wide), delta).sum(-1).sqrt().to(dtype)

@@ -42,7 +42,7 @@ class _MaxPool1d(Function):
         if G is None:
             return (None,) * 3
         (winner,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         winner_sum = winner + ctx.stride * rt.positions(G.shape[2], G)
         grad_input = reuse.scatter_add(G.new_zeros(ctx.input_shape), 2, winner_sum, G)

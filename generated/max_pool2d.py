@@ -50,7 +50,7 @@ class _MaxPool2d(Function):
         if G is None:
             return (None,) * 3
         winner, winner2 = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         input_shape = ctx.input_shape
         reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
         stride_positions_of_G = ctx.stride * rt.positions(G.shape[3], G)

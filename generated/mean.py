@@ -20,7 +20,7 @@ class _Mean(Function):
     @staticmethod
     def forward(input, dim, keepdim):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.mean(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod
@@ -30,7 +30,7 @@ class _Mean(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened_for_kernel(G)[0]
+        G = rt.widened_for_kernel(G)
         G = G if ctx.keepdim else G.unsqueeze(ctx.dim)
         grad_input = (G / (ctx.input_shape[ctx.dim] or 1)).expand(ctx.input_shape)
         return grad_input, None, None

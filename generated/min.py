@@ -39,7 +39,7 @@ class _Min(Function):
         if G is None:
             return (None,) * 3
         (indices,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         dim = ctx.dim
         reuse = rt.reuse(G)
         G = G if ctx.keepdim else G.unsqueeze(dim)

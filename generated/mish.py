@@ -22,7 +22,7 @@ class _Mish(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.mish(input).to(dtype)
 
     @staticmethod

@@ -142,7 +142,7 @@ class _MultiHeadAttention(Function):
         if first_order:
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
-            kept = rt.cast(wide, kept)[0]
+            kept = rt.cast(wide, kept)
             if needs_size_per_head:
                 size_per_head = Wq_shape[0] // num_heads
             if needs_transposed_grad_context:

@@ -21,7 +21,7 @@ class _Normalize(Function):
     @staticmethod
     def forward(input, dim, eps):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         norm = input.square().sum(dim).sqrt()  # norm[*p,*q]
         output = (input / norm.clamp(min=eps).unsqueeze(dim)).to(dtype)
         return output, norm

@@ -36,7 +36,7 @@ class _OneHotEmbedding(Function):
     @staticmethod
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
         grad_weight = rt.index_add_inside(
             G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G

@@ -22,7 +22,7 @@ class _Parafac(Function):
     @staticmethod
     def forward(U, V, W):
         low, wide = rt.product_dtypes(U, V, W)
-        W = rt.cast(low, W)[0]
+        W = rt.cast(low, W)
         U, V = rt.cast(wide, U, V)
         return (U.unsqueeze(2) * V.mT).mT.to(low) @ W.mT
 
@@ -41,7 +41,7 @@ class _Parafac(Function):
     @rt.without_autocast
     def backward(ctx, G):
         low, wide = ctx.low, ctx.wide
-        G = rt.cast(low, G)[0]
+        G = rt.cast(low, G)
         U, V, W = rt.cast(wide, *ctx.saved_tensors)
         grad_U = grad_V = grad_W = None
         if ctx.needs_input_grad[0]:

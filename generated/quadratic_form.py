@@ -23,8 +23,8 @@ class _QuadraticForm(Function):
         reuse = rt.reuse(x, A)
         low, wide = rt.product_dtypes(x, A)
         dtype = rt.autocast_float32(x, A)
-        A = rt.cast(low, A)[0]
-        x = rt.cast(wide, x)[0]
+        A = rt.cast(low, A)
+        x = rt.cast(wide, x)
         return reuse.mul((x.to(low) @ A).to(wide), x).sum(-1).to(dtype)
 
     @staticmethod

@@ -61,7 +61,7 @@ class _RelativeAttention(Function):
         needs = ctx.needs_input_grad
         if first_order:
             query, key, value, G = rt.cast(low, query, key, value, G)
-            P = rt.cast(wide, P)[0]
+            P = rt.cast(wide, P)
         else:
             query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
             flat_buckets = buckets.flatten()

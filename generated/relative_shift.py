@@ -45,7 +45,7 @@ class _RelativeShift(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         input_shape = ctx.input_shape
         reuse = rt.reuse(G)
         length = input_shape[-1] + 1 - input_shape[-2]

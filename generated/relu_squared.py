@@ -21,7 +21,7 @@ class _ReluSquared(Function):
     def forward(input):
         reuse = rt.reuse(input)
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return reuse.square(input.relu()).to(dtype)
 
     @staticmethod

@@ -23,7 +23,7 @@ class _RotaryEmbedding(Function):
     def forward(x, base):
         reuse = rt.reuse(x)
         dtype = rt.autocast_float32(x)
-        x = rt.widened(x)[0]
+        x = rt.widened(x)
         pair = x.unflatten(-1, (2, x.shape[-1] // 2))  # pair[*b,t,r,d]
         positions_of_x = rt.positions(x.shape[-2], x).to(x.dtype).unsqueeze(1)
         angle = positions_of_x * torch.pow(
@@ -45,7 +45,7 @@ class _RotaryEmbedding(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         G = rt.unflatten(G, -1, (2, ctx.x_shape[-1] // 2))
         positions_of_G = rt.positions(G.shape[-3], G).to(G.dtype).unsqueeze(1)

@@ -20,7 +20,7 @@ class _Rsqrt(Function):
     @staticmethod
     def forward(input):
         dtype = rt.autocast_float32(input)
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return input.rsqrt().to(dtype)
 
     @staticmethod

@@ -23,7 +23,7 @@ class _SameConv1d(Function):
     def forward(input, weight, bias, padding):
         low, wide = rt.product_dtypes(input, weight, bias)
         weight, bias = rt.cast(low, weight, bias)
-        input = rt.cast(wide, input)[0]
+        input = rt.cast(wide, input)
         padded_input = torch.nn.functional.pad(
             input, (padding, weight.shape[2] - padding - 1)
         )
@@ -44,7 +44,7 @@ class _SameConv1d(Function):
     def backward(ctx, G):
         input, weight = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
-        weight = rt.cast(low, weight)[0]
+        weight = rt.cast(low, weight)
         input, G = rt.cast(wide, input, G)
         padding = ctx.padding
         grad_input = grad_weight = grad_bias = None

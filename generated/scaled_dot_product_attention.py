@@ -28,7 +28,7 @@ from . import _runtime as rt
 def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     low, wide = rt.product_dtypes(query, key, value, attn_mask)
     query, key, value = rt.cast(low, query, key, value)
-    attn_mask = rt.cast(wide, attn_mask)[0]
+    attn_mask = rt.cast(wide, attn_mask)
     scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
     S = scaled_query_key if attn_mask is None else attn_mask + scaled_query_key
     P = torch.softmax(S, -1)  # P[*b,i,j]
@@ -42,7 +42,7 @@ class _ScaledDotProductAttention(Function):
     def forward(query, key, value, attn_mask):
         low, wide = rt.product_dtypes(query, key, value, attn_mask)
         query, key, value = rt.cast(low, query, key, value)
-        attn_mask = rt.cast(wide, attn_mask)[0]
+        attn_mask = rt.cast(wide, attn_mask)
         scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
         return rt.attention(query, key, value, scale, attn_mask)
 

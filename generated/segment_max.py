@@ -23,7 +23,7 @@ class _SegmentMax(Function):
     def forward(data, segment_ids, num_segments):
         reuse = rt.reuse(data, segment_ids)
         dtype = data.dtype
-        data = rt.widened(data)[0]
+        data = rt.widened(data)
         q_axes = tuple(range(1 - data.dim(), 0))
         segment_ids_or_num_segments = torch.where(
             (segment_ids >= 0) & (segment_ids < num_segments), segment_ids, num_segments

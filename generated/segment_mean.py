@@ -21,7 +21,7 @@ class _SegmentMean(Function):
     def forward(data, segment_ids, num_segments):
         reuse = rt.reuse(data, segment_ids)
         dtype = data.dtype
-        data = rt.widened(data)[0]
+        data = rt.widened(data)
         q_axes = tuple(range(1 - data.dim(), 0))
         filled_like_segment_ids = segment_ids.new_full(
             segment_ids.shape, 1, dtype=torch.int64
@@ -50,7 +50,7 @@ class _SegmentMean(Function):
     @staticmethod
     def backward(ctx, G):
         (segment_ids,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         filled_like_segment_ids = segment_ids.new_full(
             segment_ids.shape, 1, dtype=torch.int64
         )

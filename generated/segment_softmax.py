@@ -29,7 +29,7 @@ class _SegmentSoftmax(Function):
     def forward(data, segment_ids, num_segments):
         reuse = rt.reuse(data, segment_ids)
         dtype = rt.autocast_float32(data)
-        data = rt.widened(data)[0]
+        data = rt.widened(data)
         q_axes = tuple(range(1 - data.dim(), 0))
         filled = data.new_full((num_segments, *data.shape[1:]), -math.inf)
         spread_segment_ids = rt.unsqueeze(segment_ids, q_axes).expand(data.shape)

@@ -20,7 +20,7 @@ class _SegmentSum(Function):
     @staticmethod
     def forward(data, segment_ids, num_segments):
         dtype = data.dtype
-        data = rt.widened(data)[0]
+        data = rt.widened(data)
         return rt.no_view(
             rt.index_add_inside(
                 data.new_zeros((num_segments, *data.shape[1:])), 0, segment_ids, data

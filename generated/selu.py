@@ -22,7 +22,7 @@ class _Selu(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.selu(input).to(dtype)
 
     @staticmethod

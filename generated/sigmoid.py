@@ -22,7 +22,7 @@ class _Sigmoid(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.sigmoid().to(dtype)
 
     @staticmethod

@@ -20,7 +20,7 @@ class _Sin(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.sin().to(dtype)
 
     @staticmethod

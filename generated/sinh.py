@@ -20,7 +20,7 @@ class _Sinh(Function):
     @staticmethod
     def forward(input):
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.sinh().to(dtype)
 
     @staticmethod

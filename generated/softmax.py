@@ -22,7 +22,7 @@ class _Softmax(Function):
     @staticmethod
     def forward(input, dim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.softmax(input, dim).to(dtype)
 
     @staticmethod

@@ -23,7 +23,7 @@ class _Softmin(Function):
     def forward(input, dim):
         reuse = rt.reuse(input)
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         minus_input = -input
         return reuse.softmax(minus_input, dim).to(dtype)
 

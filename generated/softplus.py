@@ -20,7 +20,7 @@ class _Softplus(Function):
     @staticmethod
     def forward(input):
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return torch.nn.functional.softplus(input).to(dtype)
 
     @staticmethod

@@ -22,7 +22,7 @@ class _Softshrink(Function):
     @staticmethod
     def forward(input, lambd):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return torch.nn.functional.softshrink(input, lambd).to(dtype)
 
     @staticmethod

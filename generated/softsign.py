@@ -21,7 +21,7 @@ class _Softsign(Function):
     def forward(input):
         reuse = rt.reuse(input)
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return (input / reuse.add(input.abs(), 1)).to(dtype)
 
     @staticmethod

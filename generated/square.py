@@ -20,7 +20,7 @@ class _Square(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.square().to(dtype)
 
     @staticmethod

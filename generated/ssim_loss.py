@@ -38,7 +38,7 @@ class _SsimLoss(Function):
         reuse = rt.reuse(first, second, window)
         low, wide = rt.product_dtypes(first, second, window)
         dtype = rt.autocast_float32(first, second, window)
-        window = rt.cast(low, window)[0]
+        window = rt.cast(low, window)
         first, second = rt.cast(wide, first, second)
         low_first = first.flatten(0, 1).unsqueeze(1).to(low)
         spread_window = window.unsqueeze(0).unsqueeze(1)

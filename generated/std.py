@@ -23,7 +23,7 @@ class _Std(Function):
     def forward(input, dim, correction, keepdim):
         reuse = rt.reuse(input)
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         mu = input.mean(dim)  # mu[*p,*q]
         variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
             input.shape[dim] - correction

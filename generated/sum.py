@@ -20,7 +20,7 @@ class _Sum(Function):
     @staticmethod
     def forward(input, dim, keepdim):
         dtype = rt.autocast_float32(input)
-        input = rt.widened_for_kernel(input)[0]
+        input = rt.widened_for_kernel(input)
         return input.sum(dim, keepdim=keepdim).to(dtype)
 
     @staticmethod

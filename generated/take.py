@@ -34,7 +34,7 @@ class _Take(Function):
     @staticmethod
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         at = index + torch.where(index < 0, ctx.input_shape[0], 0)  # at[*p]
         reshaped_G = G.reshape((math.prod(index.shape),))

@@ -32,7 +32,7 @@ class _TakeAlongDim(Function):
     @staticmethod
     def backward(ctx, G):
         (indices,) = ctx.saved_tensors
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         reuse = rt.reuse(G)
         at = indices + torch.where(indices < 0, ctx.input_shape[ctx.dim], 0)
         grad_input = reuse.scatter_add(G.new_zeros(ctx.input_shape), ctx.dim, at, G)

@@ -20,7 +20,7 @@ class _Tanhshrink(Function):
     @staticmethod
     def forward(input):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return (input - input.tanh()).to(dtype)
 
     @staticmethod

@@ -20,7 +20,7 @@ class _Threshold(Function):
     @staticmethod
     def forward(input, level, value):
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         return torch.threshold(input, level, value).to(dtype)
 
     @staticmethod

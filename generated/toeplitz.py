@@ -28,7 +28,7 @@ class _Toeplitz(Function):
 
     @staticmethod
     def backward(ctx, G):
-        G = rt.widened(G)[0]
+        G = rt.widened(G)
         columns = ctx.columns
         rows_plus_columns = (
             rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns

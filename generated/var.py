@@ -22,7 +22,7 @@ class _Var(Function):
     def forward(input, dim, correction, keepdim):
         reuse = rt.reuse(input)
         dtype = input.dtype
-        input = rt.widened(input)[0]
+        input = rt.widened(input)
         mu = input.mean(dim)  # mu[*p,*q]
         variance = reuse.square(input - mu.unsqueeze(dim)).sum(dim) / (
             input.shape[dim] - correction

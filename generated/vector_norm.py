@@ -26,7 +26,7 @@ class _VectorNorm(Function):
     def forward(x, ord, dim, keepdim):
         reuse = rt.reuse(x)
         dtype = x.dtype
-        x = rt.widened(x)[0]
+        x = rt.widened(x)
         total = reuse.pow(x.abs(), ord).sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         F = torch.where(

@@ -282,11 +282,9 @@ _HELPERS = {
 def unpacked_call(
     names: Sequence[str], function: str, arguments: Sequence[str], indent: int
 ) -> list[str]:
-    """Return ``names = function(arguments)``, where the function returns a list."""
-    if len(names) == 1:
-        return call_lines(f"{names[0]} = {function}(", arguments, ")[0]", indent)
+    """Return ``names = function(arguments)``."""
     left = ", ".join(names)
-    if len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
+    if len(names) > 1 and len(f"{left} = {function}({', '.join(arguments)})") + indent > COLUMNS:
         lines = call_lines(f"given = {function}(", arguments, ")", indent)
         return [*lines, *unpacked_tuple(names, "given", indent)]
     return call_lines(f"{left} = {function}(", arguments, ")", indent)

@@ -2,8 +2,7 @@
 
     a if 0 < delta else b  =  a, where a call with delta <= 0 is an error
 
-Choices by one test stand in a row, as one if statement may hold them. What only choices of one
-branch read is computed in that branch alone.
+Choices by one test stand in a row, as one if statement may hold them.
 """
 
 from __future__ import annotations

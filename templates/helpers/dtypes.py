@@ -78,32 +78,35 @@ def widened_for_kernel(*tensors):
             return widened(*tensors)
     if torch.is_grad_enabled() or forward_mode():
         return widened(*tensors)
-    if _transforms_active():
+    if _transforms_active() or _any_autocast():
         return widened(*tensors)
-    if _any_autocast():
-        return widened(*tensors)
-    return tensors
+    return tensors if len(tensors) > 1 else tensors[0]
 
 
 def cast_alike(*tensors):
-    """Cast the tensors to their promoted dtype; None stays None."""
+    """Cast the tensors to their promoted dtype; None stays None, and one is not in a list."""
     given = [x.dtype for x in tensors if x is not None]
     dtype, alike = given[0], True
     for other in given:
         if other is not dtype:
             dtype, alike = torch.promote_types(dtype, other), False
-    return tensors if alike else cast(dtype, *tensors)
+    if alike:
+        return tensors if len(tensors) > 1 else tensors[0]
+    return cast(dtype, *tensors)
 
 
 def widened(*tensors):
-    """Cast the tensors to their promoted dtype, float32 at least; None stays None."""
+    """Cast the tensors to their promoted dtype, float32 at least; else as cast_alike."""
     dtype, alike = torch.float32, True
     for x in tensors:
         if x is not None and x.dtype is not dtype:
             dtype, alike = torch.promote_types(dtype, x.dtype), False
-    return tensors if alike else cast(dtype, *tensors)
+    if alike:
+        return tensors if len(tensors) > 1 else tensors[0]
+    return cast(dtype, *tensors)
 
 
 def cast(dtype, *tensors):
-    """Cast the tensors to dtype; None stays None."""
-    return [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+    """Cast the tensors to dtype; None stays None, and one is not in a list."""
+    made = [x if x is None or x.dtype is dtype else x.to(dtype) for x in tensors]
+    return made if len(made) > 1 else made[0]

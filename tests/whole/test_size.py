@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 86_600,
+    "derive": 86_700,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -21,14 +21,14 @@ LIMITS = {
     "derive/linting": 3_000,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 6_000,
+    "derive/module": 6_100,
     "derive/notation": 8_200,
     "derive/program": 7_600,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 9_600,
-    "templates": 1_800,
+    "templates": 1_900,
     "tests": 69_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
