@@ -94,14 +94,8 @@ class _BatchNormInference(Function):
             grad_weight = grad_weight if ctx.needs_input_grad[3] else None
         if needs_grad_bias:
             grad_bias = grad_bias if ctx.needs_input_grad[4] else None
-        return (
-            grad_input,
-            grad_running_mean,
-            grad_running_var,
-            grad_weight,
-            grad_bias,
-            None,
-        )
+        grads = grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias
+        return *grads, None
 
 
 def batch_norm_inference(

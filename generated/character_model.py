@@ -177,18 +177,8 @@ class _CharacterModel(Function):
             grad_bngain = sum_of_grad_hpreact.expand(bngain.shape)
         if needs[6]:
             grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
-        return (
-            grad_C,
-            grad_W1,
-            grad_b1,
-            grad_W2,
-            grad_b2,
-            grad_bngain,
-            grad_bnbias,
-            None,
-            None,
-            None,
-        )
+        grads = grad_C, grad_W1, grad_b1, grad_W2, grad_b2, grad_bngain, grad_bnbias
+        return *grads, None, None, None
 
 
 def character_model(

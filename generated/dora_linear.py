@@ -123,15 +123,8 @@ class _DoraLinear(Function):
             grad_magnitude = reuse.mul(G_input, V).sum(1) / length
         if needs[5]:
             grad_bias = G.sum_to_size(magnitude.shape)
-        return (
-            grad_input,
-            grad_weight,
-            grad_lora_A,
-            grad_lora_B,
-            grad_magnitude,
-            grad_bias,
-            None,
-        )
+        grads = grad_input, grad_weight, grad_lora_A, grad_lora_B, grad_magnitude
+        return *grads, grad_bias, None
 
 
 def dora_linear(

@@ -100,15 +100,8 @@ class _DpoLoss(Function):
             grad_reference_rejected = (
                 grad_chosen.clone() if ctx.needs_input_grad[0] else grad_chosen
             )
-        return (
-            grad_chosen,
-            grad_rejected,
-            grad_reference_chosen,
-            grad_reference_rejected,
-            None,
-            None,
-            None,
-        )
+        grads = grad_chosen, grad_rejected, grad_reference_chosen
+        return *grads, grad_reference_rejected, None, None, None
 
 
 def dpo_loss(

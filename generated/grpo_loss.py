@@ -122,16 +122,8 @@ class _GrpoLoss(Function):
             grad_reference_logprob = grad_far
         if needs[3]:
             grad_reward = G.new_zeros(ctx.reward_shape)
-        return (
-            grad_logprob,
-            grad_old_logprob,
-            grad_reference_logprob,
-            grad_reward,
-            None,
-            None,
-            None,
-            None,
-        )
+        grads = grad_logprob, grad_old_logprob, grad_reference_logprob, grad_reward
+        return *grads, None, None, None, None
 
 
 def grpo_loss(

@@ -133,17 +133,8 @@ class _KtoLoss(Function):
             grad_unrelated_reference = (
                 grad_unrelated.clone() if ctx.needs_input_grad[2] else grad_unrelated
             )
-        return (
-            grad_policy,
-            grad_reference,
-            grad_unrelated,
-            grad_unrelated_reference,
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
+        grads = grad_policy, grad_reference, grad_unrelated, grad_unrelated_reference
+        return *grads, None, None, None, None, None
 
 
 def kto_loss(

@@ -162,15 +162,8 @@ class _LatentAttention(Function):
             grad_Wk = torch.einsum("bhjd,bjl->hdl", low_grad_K, latent)
         if needs[5]:
             grad_Wv = torch.einsum("bhje,bjl->hel", grad_V, latent)
-        return (
-            grad_query,
-            grad_query_turned,
-            grad_latent,
-            grad_key_turned,
-            grad_Wk,
-            grad_Wv,
-            None,
-        )
+        grads = grad_query, grad_query_turned, grad_latent, grad_key_turned, grad_Wk
+        return *grads, grad_Wv, None
 
 
 def latent_attention(

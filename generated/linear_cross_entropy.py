@@ -197,15 +197,8 @@ class _LinearCrossEntropy(Function):
                 if label_smoothing != 0
                 else G.new_zeros(()).expand((linear_weight.shape[0],))
             ).index_add(0, masked_target, masked_G_F)
-        return (
-            grad_input,
-            grad_linear_weight,
-            None,
-            grad_linear_bias,
-            grad_weight,
-            None,
-            None,
-        )
+        grads = grad_input, grad_linear_weight, None, grad_linear_bias, grad_weight
+        return *grads, None, None
 
 
 def linear_cross_entropy(

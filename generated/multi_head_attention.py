@@ -270,20 +270,8 @@ class _MultiHeadAttention(Function):
             grad_bv = rt.flatten(grad_V.sum((0, 2)), 0, 1)
         if needs[10]:
             grad_bo = G.sum((0, 1))
-        return (
-            grad_query,
-            grad_key,
-            grad_value,
-            grad_Wq,
-            grad_Wk,
-            grad_Wv,
-            grad_Wo,
-            grad_bq,
-            grad_bk,
-            grad_bv,
-            grad_bo,
-            None,
-        )
+        grads = grad_query, grad_key, grad_value, grad_Wq, grad_Wk, grad_Wv, grad_Wo
+        return *grads, grad_bq, grad_bk, grad_bv, grad_bo, None
 
 
 def multi_head_attention(

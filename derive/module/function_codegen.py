@@ -27,6 +27,7 @@ from derive.module.pretty_printer import (
     all_none,
     assigned,
     call_lines,
+    collected,
     formatted_statement,
     indented,
     return_statement,
@@ -587,7 +588,7 @@ def _merged_lines(
             8,
         )
     lines += predicated(list(merged_items(segments, head, asked)), 8)
-    return [*lines, *return_statement(_returned(op, program), 8)]
+    return [*lines, *_return_gradients(_returned(op, program), 8)]
 
 
 def _filled_cotangent(program: Program) -> list[str]:
@@ -694,7 +695,16 @@ def _gradient_lines(
         if len(return_statement(made, indent)) == 1:
             body, results = body[:-1], made
     lines += predicated(items_of(body, asked), indent)
-    return [*lines, *return_statement(results, indent)]
+    return [*lines, *_return_gradients(results, indent)]
+
+
+def _return_gradients(values: Sequence[str], indent: int) -> list[str]:
+    """Return the statement that returns the gradients; two if it has a line for each."""
+    whole = return_statement(values, indent)
+    if len(whole) <= 3:
+        return whole
+    before, few = collected("grads", values, indent)
+    return [*before, *return_statement(few, indent)]
 
 
 def _conditions(op: Operation, program: Program, body: Body) -> Conditions:
