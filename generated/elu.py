@@ -36,7 +36,8 @@ class _Elu(Function):
             input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input), None
         input, G = rt.widened(*ctx.saved_tensors, G)
-        return G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp()), None
+        grad_input = G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp())
+        return grad_input, None
 
 
 def elu(input: torch.Tensor, alpha: float = 1.0) -> torch.Tensor:

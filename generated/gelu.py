@@ -46,7 +46,8 @@ class _GeluNone(Function):
             return torch.ops.aten.gelu_backward(G, input)
         input, G = rt.widened(*ctx.saved_tensors, G)
         input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
-        return 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
+        grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
+        return grad_input
 
 
 class _GeluTanh(Function):
@@ -78,7 +79,8 @@ class _GeluTanh(Function):
         scale_input_tanh_inner = (
             scale * input * (1 - tanh_inner.square()) * half_plus_input_squared
         )
-        return G * (scale_input_tanh_inner + 0.5 * (1 + tanh_inner))
+        grad_input = G * (scale_input_tanh_inner + 0.5 * (1 + tanh_inner))
+        return grad_input
 
 
 _OPTIONS = {

@@ -35,7 +35,8 @@ class _Hardshrink(Function):
         input, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.hardshrink_backward(G, input, ctx.lambd), None
-        return torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd), None
+        grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)
+        return grad_input, None
 
 
 def hardshrink(input: torch.Tensor, lambd: float = 0.5) -> torch.Tensor:

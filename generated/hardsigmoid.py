@@ -39,7 +39,8 @@ class _Hardsigmoid(Function):
         input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.hardtanh_backward(G, input, -3, 3).div_(6)
-        return torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
+        grad_input = torch.ops.aten.hardtanh_backward(G / 6, input, -3, 3)
+        return grad_input
 
 
 class _HardsigmoidDual(rt.Dual, _Hardsigmoid):

@@ -38,7 +38,8 @@ class _LeakyRelu(Function):
                 G, input, ctx.negative_slope, False
             )
             return grad_input, None
-        return rt.where(input > 0, G, ctx.negative_slope * G), None
+        grad_input = rt.where(input > 0, G, ctx.negative_slope * G)
+        return grad_input, None
 
 
 def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tensor:

@@ -36,7 +36,8 @@ class _LogSoftmax(Function):
             F, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype), None
         F, G = rt.widened(*ctx.saved_tensors, G)
-        return G - G.sum(ctx.dim, keepdim=True) * F.exp(), None
+        grad_input = G - G.sum(ctx.dim, keepdim=True) * F.exp()
+        return grad_input, None
 
 
 def log_softmax(input: torch.Tensor, dim: int) -> torch.Tensor:

@@ -34,7 +34,8 @@ class _Sigmoid(Function):
         F, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.sigmoid_backward(G, F)
-        return G * F * (1 - F)
+        grad_input = G * F * (1 - F)
+        return grad_input
 
 
 def sigmoid(input: torch.Tensor) -> torch.Tensor:

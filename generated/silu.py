@@ -37,7 +37,8 @@ class _Silu(Function):
             return torch.ops.aten.silu_backward(G, input)
         input, G = rt.widened(*ctx.saved_tensors, G)
         sigmoid_input = input.sigmoid()
-        return G * sigmoid_input * (1 + input * (1 - sigmoid_input))
+        grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
+        return grad_input
 
 
 def silu(input: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,8 @@ class _Softmax(Function):
             S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._softmax_backward_data(G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(*ctx.saved_tensors, G)
-        return S * (G - (G * S).sum(ctx.dim, keepdim=True)), None
+        grad_input = S * (G - (G * S).sum(ctx.dim, keepdim=True))
+        return grad_input, None
 
 
 def softmax(input: torch.Tensor, dim: int) -> torch.Tensor:

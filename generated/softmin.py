@@ -38,7 +38,8 @@ class _Softmin(Function):
             S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
             return torch._softmax_backward_data(-G, S, ctx.dim, S.dtype), None
         S, G = rt.widened(*ctx.saved_tensors, G)
-        return S * ((G * S).sum(ctx.dim, keepdim=True) - G), None
+        grad_input = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
+        return grad_input, None
 
 
 def softmin(input: torch.Tensor, dim: int) -> torch.Tensor:

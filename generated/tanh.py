@@ -34,7 +34,8 @@ class _Tanh(Function):
         F, G = rt.widened(*ctx.saved_tensors, G)
         if rt.unrecorded(G):
             return torch.ops.aten.tanh_backward(G, F)
-        return G * (1 - F.square())
+        grad_input = G * (1 - F.square())
+        return grad_input
 
 
 def tanh(input: torch.Tensor) -> torch.Tensor:

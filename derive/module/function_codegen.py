@@ -556,7 +556,7 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     own += _gradient_lines(op, program, first.lines, 12, at_once=True)
     lines += indented(own, 4)
     lines += _later_begins(first, later, 8)
-    return [*lines, *_gradient_lines(op, program, later.lines, 8, at_once=True)]
+    return [*lines, *_gradient_lines(op, program, later.lines, 8)]
 
 
 def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
