@@ -26,19 +26,36 @@ from derive.tracing.refusals import unread
 # -------------------------------------------------------------------- upsampling
 
 
+_ROUNDED_UP = (1, 3, 5, 7)
+"""Numbers whose reciprocals are exact in float32, or rounded up, so that torch's floor(i*q/p),
+computed in float32 with a power q of 2, is the one of integers."""
+
+
 @operation(
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
     *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
 )
-def nearest_upsampling(context: Context, x: tv.TracedValue, *_: Any, **__: Any) -> tv.TracedValue:
-    shape = context.shape()
+def nearest_upsampling(
+    context: Context, x: tv.TracedValue, output_size: Any, factors: Sequence[float] | None = None
+) -> tv.TracedValue:
+    """Repeat each element, or read x[floor(i/factor)] for a factor as 0.5 or 1.5."""
+    shape, counted = context.shape(), context.counted_shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
         times = context.sizes.quotient(shape[dim], x.shape[dim])
+        factor = sympy.Rational(1 if factors is None else factors[dim + spatial - len(x.axes)])
+        known = factor.p in _ROUNDED_UP and 1 < factor.q <= 64
+        if known and "exact" not in context.called:
+            x, atom = context.single(context.simple(x), dim)
+            new = tv.Atom.new(counted[dim])
+            at = factor.q * tv.Position(new)
+            at = at if factor.p == 1 else at // factor.p
+            x = replace(x.with_axis(dim, (new,)), node=tv.substituted(x.node, {atom: at}))
+            continue
         if times is None or not (times == 1 or times.is_Integer):
             raise unread(
-                "nearest upsampling requires an integer factor; give an integer scale_factor "
-                f"instead of the size {shape[dim]}"
+                "nearest upsampling requires an integer factor, or a scale_factor as 0.5 or 1.5; "
+                f"give one instead of the size {shape[dim]}"
             )
         if times != 1:
             x = x.with_axis(dim, (*x.axes[dim], tv.Atom.new(times)))
@@ -47,26 +64,41 @@ def nearest_upsampling(context: Context, x: tv.TracedValue, *_: Any, **__: Any) 
 
 @operation("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def linear_upsampling(
-    context: Context, x: tv.TracedValue, output_size: Any, align_corners: bool, *_: Any, **__: Any
+    context: Context,
+    x: tv.TracedValue,
+    output_size: Any,
+    align_corners: bool,
+    factors: Sequence[float] | None = None,
 ) -> tv.TracedValue:
     """Interpolate one axis after the other: (1 - a)*x[i] + a*x[i+1] at position i + a."""
     shape = context.counted_shape()
     for dim in range(2, len(x.axes)):
         if not context.sizes.equal(x.shape[dim], shape[dim]):
-            x = _interpolated_axis(context, context.simple(x), dim, shape[dim], align_corners)
+            factor = None if align_corners or factors is None else sympy.Rational(factors[dim - 2])
+            ratio = None if factor is None or factor.is_Integer else 1 / factor
+            x = _interpolated_axis(
+                context, context.simple(x), dim, shape[dim], align_corners, ratio
+            )
     return x
 
 
 def _interpolated_axis(
-    context: Context, x: tv.TracedValue, dim: int, size: sympy.Expr, align_corners: bool
+    context: Context,
+    x: tv.TracedValue,
+    dim: int,
+    size: sympy.Expr,
+    align_corners: bool,
+    ratio: sympy.Rational | None,
 ) -> tv.TracedValue:
+    """Interpolate along an axis; ``ratio`` is that of the positions if the sizes are rounded."""
     x, atom = context.single(x, dim)
     new, whole = tv.Atom.new(size), atom.size
     if align_corners:
         above: tv.TracedNode = tv.Position(new) * (whole - 1)
         below = context.sizes.plain(size - 1)
     else:
-        above = tv.apply("maximum", (2 * tv.Position(new) + 1) * whole - size, 0)
+        old, size = (whole, size) if ratio is None else (ratio.p, ratio.q)
+        above = tv.apply("maximum", (2 * tv.Position(new) + 1) * old - size, 0)
         below = context.sizes.plain(2 * size)
     low = above // below
     high = tv.apply("int", tv.apply("minimum", low + 1, whole - 1))

@@ -334,6 +334,7 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         "PowByNatural": lambda a, b: a**b,
         "FloatTrueDiv": lambda a, b: a / b,
         "IntTrueDiv": lambda a, b: a / b,
+        "TruncToInt": _whole_part,
         "OpaqueUnaryFn_sqrt": sympy.sqrt,
         "OpaqueUnaryFn_exp": sympy.exp,
         "OpaqueUnaryFn_log": sympy.log,
@@ -347,6 +348,17 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
     return (
         substitute_symbols(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
     )
+
+
+def _whole_part(a: sympy.Expr) -> sympy.Expr:
+    """Return trunc of a multiple of a size, 1.5*n, as floor(3*n/2), if the float is exact."""
+    from torch.utils._sympy.functions import FloorDiv, TruncToInt
+
+    factor, rest = a.as_coeff_Mul()
+    if not factor.is_number or not (rest.is_integer and rest.is_nonnegative) or not factor > 0:
+        return TruncToInt(a)
+    exact = sympy.Rational(factor)
+    return FloorDiv(exact.p * rest, exact.q) if exact.q <= 64 else TruncToInt(a)
 
 
 def is_one(size: Any) -> bool:

@@ -60,6 +60,13 @@ READ = [
     (lambda x: F.interpolate(x, scale_factor=2) * 2, [(2, 3, 4, 5)], "y[n,c,(h k),(w k2)] = x"),
     (lambda x: F.interpolate(x, scale_factor=2, mode="linear"), [(2, 3, 4)], "maximum("),
     (lambda x: F.interpolate(x, size=7, mode="linear", align_corners=True), [(2, 3, 4)], "// 6"),
+    (lambda x: F.interpolate(x, scale_factor=0.5).exp(), [(2, 3, 9)], "x[n,t,2*k]"),
+    (lambda x: F.interpolate(x, scale_factor=1.5) * 2, [(2, 3, 7)], "2*k // 3"),
+    (
+        lambda x: F.interpolate(x, scale_factor=(0.5, 0.75), mode="bilinear"),
+        [(2, 3, 7, 9)],
+        "(2*d + 1)*4 - 3",
+    ),
     (lambda x: F.unfold(x, 3, padding=1, stride=2), [(2, 3, 4, 5)], "where("),
     (lambda x: F.fold(x, (4, 5), 2) * 2, [(2, 12, 12)], "m == h + j and d == "),
 ]
@@ -84,7 +91,7 @@ def test_a_convolution_is_that_of_other_sizes():
     ("function", "said"),
     [
         (
-            lambda x: F.interpolate(x, scale_factor=1.5),
+            lambda x: F.interpolate(x, scale_factor=0.3),
             "nearest upsampling requires an integer factor",
         ),
         (lambda x: F.avg_pool1d(x, 2, padding=1, ceil_mode=True), "both padding and ceil_mode"),
