@@ -26,23 +26,30 @@ from derive.program.torch_ir import (
 )
 
 
-def read_at(frame: Frame, value: Value, n: int, position: Value) -> Value:
+def read_at(frame: Frame, value: Value, n: int, position: Value, suffix: str = "") -> Value:
     """value with axis n read at ``position``.
 
-    X.index_select(n, T) where T has no axis of X's, and X.gather(n, T) where it has.
+    X.index_select(n, T) where T has no axis of X's, and X.gather(n, T) where it has. With the
+    suffix "if_any" or "inside", what is read from an empty axis or out of range is 0.
     """
+    made = _read_at(frame, value, n, position, suffix)
+    code = _with_gather_suffix(made.code, value.code, suffix) if suffix else made.code
+    return replace(made, code=code)
+
+
+def _read_at(frame: Frame, value: Value, n: int, position: Value, suffix: str) -> Value:
     others = [i for m, i in enumerate(value.axes) if m != n]
     assert all(i is not None for i in others)
     new = [i for i in position.indices if i not in others]
     if len(new) < len(position.indices):
         return _gather_axis(frame, value, n, position, new)
-    return _index_select(frame, value, n, frame.squeeze(position))
+    index = frame.squeeze(position)
+    made = None if suffix else frame.read_first(value, n, index)
+    return _index_select(frame, value, n, index) if made is None else made
 
 
 def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
     """Read positions that are the same along all other axes."""
-    if (made := frame.read_first(value, n, index)) is not None:
-        return made
     place, new = frame.position(value.axes, n), index.indices
     groups = any(i.group for i in new)
     if not new:

@@ -10,7 +10,7 @@ from derive.algebra.factor import factor
 from derive.algebra.reductions import POSITIONS
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.gather import of_any_size, read_at
+from derive.lowering.ground.gather import read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import AxisRead
@@ -47,10 +47,8 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
         return zero_if_empty(scope, made, (r.extent,), made.indices) if nowhere else made
     # A gather needs a value without axes of size 1.
     value = scope.frame.squeeze(r.value)
-    made = read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index)
-    if nowhere and not has_positions(scope.frame, r.extent):
-        return replace(made, code=of_any_size(made.code, value.code))
-    return made
+    suffix = "if_any" if nowhere and not has_positions(scope.frame, r.extent) else ""
+    return read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index, suffix)
 
 
 # --------------------------------------------------------------------

@@ -421,9 +421,8 @@ def _read_from_table(
     position = _given_place(scope, match)
     if position is None or value.scalar or match.index not in value.axes:
         return None
-    made = read_at(scope.frame, value, value.axes.index(match.index), position)
-    if not match.certain:
-        made = replace(made, code=kept_inside(made.code, value.code))
+    suffix = "" if match.certain else "inside"
+    made = read_at(scope.frame, value, value.axes.index(match.index), position, suffix)
     return scope.frame.fit(made, around)
 
 

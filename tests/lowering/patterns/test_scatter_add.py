@@ -8,7 +8,8 @@ import torch
 from kit.lowered import assert_code, assert_right
 from kit.recognised import named
 
-from derive import load, parse
+from derive import load, parse, source
+from derive.check.checks import load_source
 
 ROWS = "op f(x[v,d], y[k,d], s[k]: int; alpha=1) -> z\n"
 ONE = f"{ROWS}z[v,d] = x[v,d] + alpha*sum[k | s[k] == v](y[k,d])"
@@ -40,8 +41,9 @@ def test_what_stands_beside_is_added_to(text):
 
 @pytest.mark.parametrize("outside", [[], [-1], [5], [-3, 9]], ids=str)
 @pytest.mark.parametrize("text", [ONE, EACH], ids=named)
-def test_what_is_no_place_is_left_out(text, outside):
-    f = load(parse(text))
+@pytest.mark.parametrize("style", ["production", "plain"])
+def test_what_is_no_place_is_left_out(text, outside, style):
+    f = load_source(parse(text), source(parse(text), style=style))
     s = torch.tensor([4, 0, 0, *outside])
     each = text is EACH
     x, y = torch.rand(5, 2, dtype=torch.float64), torch.rand(len(s), 2, dtype=torch.float64)
