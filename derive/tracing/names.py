@@ -205,8 +205,9 @@ def size_text(e: sympy.Expr, level: int = 0) -> str:
             made, own = text.removeprefix("+ ").replace("- ", "-", text.startswith("- ")), 5
         case FloorQuotient() | FloorDiv():
             made, own = f"{size_text(e.args[0], 6)}//{size_text(e.args[1], 7)}", 6
-        case sympy.Min():
-            made, own = f"minimum({', '.join(map(size_text, e.args))})", 9
+        case sympy.Min() | sympy.Max():
+            name = "minimum" if isinstance(e, sympy.Min) else "maximum"
+            made, own = f"{name}({', '.join(map(size_text, e.args))})", 9
         case Mod() | PythonMod() | sympy.Mod():
             made, own = f"{size_text(e.args[0], 6)} % {size_text(e.args[1], 7)}", 6
         case sympy.Mul() if e.is_integer and not e.could_extract_minus_sign():
@@ -226,11 +227,13 @@ class _Exact(StrPrinter):  # type: ignore[misc]
         name = _NAMES.get(type(e).__name__, e.func.__name__)
         return f"{name}({', '.join(map(self._print, e.args))})"
 
-    _print_Abs = _print_Function
+    _print_Abs = _print_Max = _print_Min = _print_Function
 
 
 _NAMES = {
     "Abs": "abs",
+    "Max": "maximum",
+    "Min": "minimum",
     "FloorToInt": "floor",
     "CeilToInt": "ceil",
     "TruncToInt": "trunc",

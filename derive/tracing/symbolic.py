@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dis
 import linecache
 import math
 import operator
@@ -43,14 +44,16 @@ def kept_sizes(function: Any) -> Iterator[None]:
 
         return of
 
-    given = _globals(function)
+    code = _codes(function)
+    given = list({id(f.__globals__): f.__globals__ for f in code}.values())
     names = [
         (own, n, x)
         for own in (vars(math), *given)
         for n, x in own.items()
         if any(x is f for f in of_sizes)
     ]
-    builtins = [(own, n, f) for own in given for n, f in _BUILTINS.items() if n not in own]
+    instead_of = {n: f for n, f in _builtins().items() if not any(_passes(c, n) for c in code)}
+    builtins = [(own, n, f) for own in given for n, f in instead_of.items() if n not in own]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
@@ -94,22 +97,53 @@ def _extremum(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any]) -
     return of
 
 
-_BUILTINS = {"len": _length, "max": _extremum(max, operator.gt), "min": _extremum(min, operator.lt)}
+def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
+    """Return Python's ``float`` or ``int``, which keeps symbolic sizes when it is called."""
+    import torch
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **named: Any) -> Any:
+            size = len(args) == 1 and isinstance(args[0], torch.SymInt | torch.SymFloat)
+            return of_size(args[0]) if size else plain(*args, **named)
+
+        def __instancecheck__(cls, x: Any) -> bool:
+            return isinstance(x, plain)
+
+    return Kind(plain.__name__, (plain,), {})
 
 
-def _globals(function: Any) -> list[dict[str, Any]]:
-    """Return the global namespaces of a function's code, and of the modules in it."""
+@lru_cache
+def _builtins() -> dict[str, Any]:
+    import torch
+
+    def as_int(x: Any) -> Any:
+        return x if isinstance(x, torch.SymInt) else int(x)
+
+    return {
+        "len": _length,
+        "max": _extremum(max, operator.gt),
+        "min": _extremum(min, operator.lt),
+        "float": _number(float, torch.sym_float),
+        "int": _number(int, as_int),
+    }
+
+
+def _passes(function: Any, name: str) -> bool:
+    """True if a function reads a name without calling it, as ``float`` in ``dtype=float``."""
+    loads = (i for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL")
+    return any(i.argval == name and "NULL" not in i.argrepr for i in loads)
+
+
+def _codes(function: Any) -> list[Any]:
+    """Return the Python functions of a function, and of the modules in it."""
     import torch
 
     functions = [function, getattr(function, "func", None)]
     if isinstance(function, torch.nn.Module):
         functions += [type(m).forward for m in function.modules()]
-    found: dict[int, dict[str, Any]] = {}
-    for f in functions:
-        own = getattr(getattr(f, "__func__", f), "__globals__", None)
-        if isinstance(own, dict) and own.get("__name__") != "math":
-            found[id(own)] = own
-    return list(found.values())
+    found = dict.fromkeys(getattr(f, "__func__", f) for f in functions)
+    own = (f for f in found if isinstance(getattr(f, "__globals__", None), dict))
+    return [f for f in own if f.__globals__.get("__name__") != "math"]
 
 
 def _symbolic_replacements() -> Any:
@@ -130,6 +164,11 @@ def _symbolic_replacements() -> Any:
         torch.Tensor.unfold: _unfold,
         torch.Tensor.__getitem__: _at,
         torch.Tensor.__setitem__: _put,
+        torch.arange: _arange,
+        torch.linspace: _linspace,
+        torch.hann_window: partial(_window, 0.5, -0.5, 0),
+        torch.hamming_window: partial(_window, 0.54, -0.46, 0),
+        torch.blackman_window: partial(_window, 0.42, -0.5, 0.08),
     }
     others |= dict.fromkeys(pools, _max_pool1d)
     sums_of_exp = torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp
@@ -171,6 +210,48 @@ def _max_pool1d(
 
     sizes = pair(kernel_size, 1), pair(stride, 1), pair(padding, 0), pair(dilation, 1)
     return torch.max_pool2d(x.unsqueeze(-2), *sizes, ceil_mode).squeeze(-2)
+
+
+def _positions(*args: Any, **named: Any) -> Any:
+    """Return arange as floats."""
+    import torch
+
+    named["dtype"] = named.get("dtype") or torch.get_default_dtype()
+    return torch.arange(*args, **named)
+
+
+def _arange(*args: Any, **named: Any) -> Any:
+    """Return arange; torch rounds the number of its elements if an argument is a float."""
+    import torch
+
+    whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in args]
+    floats, rest = (
+        [isinstance(x, float | torch.SymFloat) for x in given] for given in (args, whole)
+    )
+    return _positions(*whole, **named) if any(floats) > any(rest) else torch.arange(*args, **named)
+
+
+def _linspace(start: Any, end: Any, steps: Any, **named: Any) -> Any:
+    """Return linspace; torch's own makes the number of steps a plain one."""
+    import torch
+
+    kind = named.get("dtype")
+    if not isinstance(steps, torch.SymInt) or (kind and not kind.is_floating_point):
+        return torch.linspace(start, end, steps, **named)
+    places, rise = _positions(steps, **named), end - start
+    places = places if isinstance(rise, int | float) and rise == 1 else places * rise
+    return places / torch.sym_max(steps - 1, 1) + start  # type: ignore[no-untyped-call]
+
+
+def _window(a: float, b: float, c: float, n: Any, periodic: bool = True, **named: Any) -> Any:
+    """Return a + b*cos(angle) + c*cos(2*angle) at n angles of a whole turn."""
+    import torch
+
+    if not isinstance(n, torch.SymInt) and n < 2:
+        return torch.ones(n, **named)
+    angle = _positions(n, **named) * (2 * math.pi / (n if periodic else n - 1))
+    made = a + b * angle.cos()
+    return made + c * (2 * angle).cos() if c else made
 
 
 def _unfold(x: Any, dimension: int, size: Any, step: Any) -> Any:

@@ -68,6 +68,33 @@ OF_SIZES = {
     ),
     "a rest in sight": (lambda x: x * (x.shape[-1] // 2) + x.shape[0] % 2, [(3, 4)], [(2, 5)]),
     "a length": (lambda x: x / len(x) + torch.arange(len(x))[:, None], [(3, 4)], [(5, 2)]),
+    "a float of a size": (
+        lambda x: x.sum(0) / float(len(x)) + x.mean() * float(x.numel()) * int(x.shape[1]),
+        [(3, 4)],
+        [(5, 2)],
+    ),
+    "positions between numbers": (
+        lambda x: (
+            x * torch.linspace(-1, 2, x.shape[1])
+            + torch.linspace(0, 1, len(x), dtype=x.dtype)[:, None]
+        ),
+        [(3, 4)],
+        [(5, 1)],
+    ),
+    "positions of floats": (
+        lambda x: x * torch.arange(1.0, x.shape[1] + 1) + torch.arange(len(x), 0, -1.0)[:, None],
+        [(3, 4)],
+        [(5, 2)],
+    ),
+    "windows": (
+        lambda x: (
+            x * torch.hann_window(x.shape[1])
+            + torch.hamming_window(4) * x[:, :4]
+            + torch.blackman_window(len(x), periodic=False)[:, None]
+        ),
+        [(3, 4)],
+        [(5, 4)],
+    ),
     "alpha": (lambda x: torch.add(x, x.tanh(), alpha=x.shape[-1] // 2), [(3, 4)], [(2, 5)]),
     "steps": (
         lambda x: x * abs(x.shape[-1] - x.shape[0]) + math.ceil(x.shape[0] / 2),
@@ -85,6 +112,11 @@ def test_numbers_of_sizes_are_those_of_all_sizes(name):
 def test_a_scale_that_is_usual_is_not_said():
     text = reading(scaled_attention, torch.randn(2, 3, 4), comments=False).text
     assert "/sqrt(size(c))" in text and text.count("\n") == 4
+
+
+def test_a_float_that_is_a_dtype():
+    """The size is a plain number where the name is no call."""
+    assert_read(lambda x: x.to(float) * float(x.shape[0]), [(3, 4)], [(3, 2)])
 
 
 def test_a_number_that_torch_takes_of_a_size_fixes_the_size():
