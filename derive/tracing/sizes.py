@@ -169,10 +169,10 @@ class SymbolicSizes:
 
     def _is_bounded(self, way: Mapping[Any, int]) -> bool:
         try:
-            least = [sympy.sympify(self.value(e, way)) for e in self.least]
+            least = (sympy.sympify(self.value(e, way)) for e in self.least)
+            return all(e.is_integer and e >= 0 for e in least)
         except (ValueError, ZeroDivisionError):
             return False
-        return all(e.is_integer and e >= 0 for e in least)
 
     def value(self, e: Any, way: Mapping[Any, int]) -> sympy.Expr:
         """Evaluate a size at these values of the symbols of the inputs."""
@@ -375,7 +375,7 @@ def _half(e: sympy.Expr) -> sympy.Expr:
 # -------------------------------------------------------------------- other branches
 
 
-_SMALL = (4, 5, 2, 3, 6, 7, 8, 9)
+_SMALL = (4, 5, 3, 2, 6, 7, 8, 9)
 _TRIED = 5000
 _MOST = 4_000_000
 """Maximum number of elements of a tensor that is made to take another branch."""
@@ -384,11 +384,19 @@ _MOST = 4_000_000
 def other_branches(
     sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
 ) -> Iterator[tuple[dict[Any, int], str]]:
-    """Yield (sizes at which a guard is false, the guard as text)."""
+    """Yield (sizes at which a guard is false, the guard as text).
+
+    The other branch may take only inputs whose other sizes equal those of the guard.
+    """
     for asked in sizes.asked():
         found = next(_falsified(asked, sizes, inputs, hints), None)
         if found is not None:
-            yield found, guard_text(asked, sizes, inputs)
+            text, own = guard_text(asked, sizes, inputs), sorted(asked.free_symbols, key=str)
+            yield found, text
+            for n in dict.fromkeys(found[s] for s in own):
+                equal = {s: found[s] if s in own else n for s in found}
+                if sizes.takes(equal) and not _guard_holds(asked, equal):
+                    yield equal, text
 
 
 def _falsified(

@@ -71,11 +71,11 @@ def _held(
 ) -> None:
     import torch
 
-    held, large, silent = 0, 0, None
+    held, large, silent, answered = 0, 0, None, set()
     floats = (t.dtype for t in samples.tensors.values() if t.is_floating_point())
     dtype = next(floats, torch.float64)
     for drawn, asked, spare in samples.draws():
-        if spare and held >= _ENOUGH:
+        if (spare and held >= _ENOUGH) or asked in answered:
             continue
         if silent is None:
             silent = _without_gradient(function, drawn(0), dtype)
@@ -102,6 +102,8 @@ def _held(
         if have is None:
             large += want is not None
             continue
+        if asked:
+            answered.add(asked)
         differs = _differs(want, have, given)
         if differs and asked:
             raise DeriveError(
@@ -271,9 +273,10 @@ class Samples:
         """Draw values like those of the example.
 
         After the first attempt, values stay below 1, or integers above 0, if those of the example
-        do. The last attempts repeat the example with small changes, because its values may be
-        ordered, as the corners of boxes. Integers have markers at the first attempt only, because
-        not every function takes them.
+        do. Integers that differ along an axis of a fixed size, as the corners of a triangle, do
+        so in each draw. The last attempts repeat the example with small changes, because its values
+        may be ordered, as the corners of boxes. Integers have markers at the first attempt only,
+        because not every function takes them.
         """
         import torch
 
@@ -291,6 +294,12 @@ class Samples:
             least = 1 if attempt and example.numel() and int(example.min()) > 0 else 0
             most = max(least + 1, min(top, least + 3))
             positions = torch.randint(least, most, shape, generator=generator)
+            for n, axis in enumerate(value.axes):
+                fixed = not any(sizes.plain(a.size).free_symbols for a in axis)
+                if fixed and shape[n] > 1 and _is_distinct(example, n):
+                    range_ = max(most - least, shape[n])
+                    drawn = torch.rand([*shape[:n], range_, *shape[n + 1 :]], generator=generator)
+                    positions = drawn.argsort(n).narrow(n, 0, shape[n]) + least
             if attempt or not marks:
                 return positions
             marked = torch.rand(shape, generator=generator) < _MARKED
@@ -309,6 +318,11 @@ class Samples:
         x = torch.randn(shape, generator=generator, dtype=torch.float64)
         x = x.abs() + 0.3 if positive else x
         return x.requires_grad_()
+
+
+def _is_distinct(x: Any, dim: int) -> bool:
+    """True if no value occurs twice along an axis."""
+    return bool((x.sort(dim).values.diff(dim=dim) != 0).all())
 
 
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:

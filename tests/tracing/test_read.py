@@ -255,6 +255,16 @@ def test_a_branch_on_sizes_is_seen(function, said):
         derive.read_torch(function, torch.randn(4, 3))
 
 
+def test_a_branch_that_takes_other_arguments_is_seen():
+    """Where x has more rows than columns, only as many positions as columns are taken."""
+
+    def f(x, i):
+        return x[i].sum(0) if x.shape[0] <= x.shape[1] else x[i, i[: x.shape[1]]]
+
+    with pytest.raises(derive.DeriveError, match=r"x.shape\[0\] <= x.shape\[1\] is false"):
+        derive.read_torch(f, torch.randn(3, 5), torch.tensor([1, 0, 0, 2]))
+
+
 def test_a_branch_on_a_number_keeps_it_a_constant():
     def f(x, p=1.0, q=2.0):
         return x * p + q if p < 5 else x.exp() * p
