@@ -146,11 +146,13 @@ _OF_TRUTHS: dict[str, Function] = {
     "logical_and bitwise_and __and__": operator.and_,
     "logical_or bitwise_or __or__": operator.or_,
     "logical_not bitwise_not": negated,
+    "logical_xor bitwise_xor __xor__": lambda a, b: (a & negated(b)) | (b & negated(a)),
 }
 _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _ACTIVATIONS: dict[str, Function] = {
     "silu silu_": lambda a: a * apply("sigmoid", a),
     "gelu": _gelu,
+    "special_ndtri": lambda a: apply("sqrt", TracedNumber(2)) * apply("erfinv", 2 * a - 1),
     "atanh arctanh": lambda a: (apply("log1p", a) - apply("log1p", -a)) / 2,
     "asinh arcsinh": _asinh,
     "acosh arccosh": lambda a: apply("log1p", a - 1 + apply("sqrt", (a - 1) * (a + 1))),
@@ -172,6 +174,11 @@ def _read_function(context: Context, *args: Any, own: Function, kind: str | None
 
 
 def _read_truth(context: Context, *args: Any, own: Function) -> TracedValue:
+    values = [x for x in args if isinstance(x, TracedValue)]
+    if "logical" in context.called:
+        args = tuple(as_truth(x) if x in values and x.kind != "bool" else x for x in args)
+    elif any(x.kind != "bool" for x in values):
+        raise unread("bits of integers are not supported; use //, % and comparisons")
     return context.elementwise(own, *args, kind="bool")
 
 

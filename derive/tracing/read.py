@@ -212,6 +212,7 @@ def _reading(
         )
     own = getattr(function, "__name__", None) or type(function).__name__
     title = name or (notation_name(own) if own.isidentifier() else "f")
+    title += "_" if name is None and title in tensors else ""
     context, inputs, made = _traced_equations(call, tensors, title)
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}

@@ -31,7 +31,7 @@ from derive.tracing.values import (
     rewritten,
     substituted,
 )
-from derive.tracing.views import moved, select, with_runs_named
+from derive.tracing.views import cat, moved, select, with_runs_named
 from derive.tracing.windows import window_position
 
 
@@ -235,9 +235,8 @@ def diff(
     prepend: Any = None,
     append: Any = None,
 ) -> TracedValue:
-    if prepend is not None or append is not None:
-        raise unread("a diff with prepend or append is not supported; use torch.cat first")
     dim = x.place_of(dim)
+    x = cat(context, [part for part in (prepend, x, append) if part is not None], dim)
     for _ in range(n):
         length = x.shape[dim] - 1
         x = context.simple(x)

@@ -46,6 +46,15 @@ def test_names_that_begin_with_an_underscore_are_read_without_it():
     ]
 
 
+def test_a_function_with_the_name_of_an_argument_is_read_under_another():
+    def gain(x, gain):
+        return x * gain
+
+    assert str(derive.read_torch(gain, torch.ones(3), torch.ones(3))).startswith(
+        "op gain_(x[c], gain[c])"
+    )
+
+
 def test_what_is_read_is_called_by_the_names_of_the_code():
     f = derive.differentiate(_private)
     x, pi, mean = (torch.randn(3, requires_grad=True) for _ in range(3))

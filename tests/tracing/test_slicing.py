@@ -96,6 +96,11 @@ READ = {
         [(2, 7)],
         [(3, 5)],
     ),
+    "where(m < 1, x[n,0], where(m < size(c) + 1, x[n,m - 1], w[": (
+        lambda x, w: torch.diff(x, dim=1, prepend=x[:, :1], append=w),
+        [(2, 4), (2, 3)],
+        [(3, 5), (3, 2)],
+    ),
     "y[n,k] = sum[m](x[n,(m + 1)*size(k) + k])": (
         lambda x: x.view(x.shape[0], 4, -1)[:, 1:3].sum(1),
         [(3, 8)],

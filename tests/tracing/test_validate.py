@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from derive import load
+from derive import DeriveError, load
 from derive.tracing.read import reading
 
 
@@ -40,7 +40,9 @@ def test_an_attention_with_a_mask_of_truths():
     assert "where(m[" in text and "-inf)" in text
 
 
-@pytest.mark.parametrize("f", [torch.logit, lambda x: F.binary_cross_entropy(x, x.detach() ** 2)])
+@pytest.mark.parametrize(
+    "f", [torch.logit, torch.special.ndtri, lambda x: F.binary_cross_entropy(x, x.detach() ** 2)]
+)
 def test_values_between_0_and_1(f):
     held(f, r(3, 5).sigmoid())
 
@@ -62,6 +64,27 @@ def test_values_of_either_sign():
     torch.testing.assert_close(ours, theirs)
     slopes = [torch.autograd.grad(y.sum(), x) for y in (ours, theirs)]
     torch.testing.assert_close(*slopes)
+
+
+def test_integers_that_differ_in_each_row():
+    """Dihedral angles have no value where two of their four points are one."""
+
+    def dihedral(x, rows):
+        a, b, c = torch.diff(x[rows], dim=1).unbind(1)
+        m, n = torch.linalg.cross(a, b), torch.linalg.cross(b, c)
+        return torch.atan2((torch.linalg.cross(m, F.normalize(b)) * n).sum(-1), (m * n).sum(-1))
+
+    held(dihedral, r(6, 3), torch.tensor([[0, 2, 1, 5], [3, 1, 4, 0], [5, 4, 2, 3]]))
+
+
+def test_truths_that_differ():
+    def f(x, k, m):
+        return x * ((x > 0) ^ m) + torch.logical_xor(k, x > 1) + torch.logical_and(x, ~m)
+
+    x, k = r(3, 5), torch.tensor([[0, 1, 2, 0, 1]])
+    held(f, x, k, MASK)
+    with pytest.raises(DeriveError, match="bits of integers are not supported"):
+        reading(lambda x, k: x * (k & 1), x, k)
 
 
 def test_an_index_is_compared_with_no_negative_number():
