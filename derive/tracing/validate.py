@@ -93,11 +93,9 @@ def _held(
             except Exception as error:
                 outside = "out of bounds" in str(error) or "out of range" in str(error)
                 if start == starts[-1] or not outside:
-                    # A ValueError is of sizes that are no multiples, or not equal.
-                    unread = SizesUnread if isinstance(error, ValueError) else DeriveError
-                    raise unread(
-                        f"the spec fails on inputs that the function takes: {error}\n{op}",
-                        kind="reading-differs",
+                    # Most are of sizes that are no multiples, or not equal.
+                    raise SizesUnread(
+                        f"the spec fails on inputs that the function takes: {error}\n{op}"
                     ) from error
         if have is None:
             large += want is not None

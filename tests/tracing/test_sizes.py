@@ -70,6 +70,15 @@ def test_kernels_of_which_one_is_as_long_as_the_other_leaves_it():
     held(block, r(2, 4, 3, 5), r(6, 4, 3, 3), r(4, 6, 3, 3))
 
 
+def test_two_signals_have_one_length():
+    """Two lengths may have as many windows, or one of them a single one."""
+
+    def shared(x, y):
+        return (x.unfold(1, 4, 2) @ y.unfold(1, 4, 2).mT).mean(1) + x.unfold(1, 4, 2).mean(2)
+
+    held(shared, r(3, 8), r(3, 8) * 2)
+
+
 def test_parts_of_axes_are_said_by_their_other_part():
     def windows(x):
         n, a, b = x.shape
