@@ -83,13 +83,19 @@ def as_function(
         made = (list(arguments[0]), dict(arguments[1]))
         for name, path in zip(names, places, strict=True):
             made = _with_value_at(made, path, given[name])
-        if module is not None:
+        with unchanged_containers(made) as (positional, keywords):
+            if module is None:
+                with restored_attributes(function) as assigned:
+                    result = function(*positional, **keywords)
+                if assigned():
+                    said = f"the function sets {', '.join(assigned())} on its object"
+                    raise DeriveError(said, kind="torch-state")
+                return result
             held = {name: given[label] for label, (name, _) in own.items()}
-            result = torch.func.functional_call(module, held, tuple(made[0]), made[1])
+            result = torch.func.functional_call(module, held, tuple(positional), keywords)
             # An assignment to a buffer is in the dict.
             changed.update(n for label, (n, _) in own.items() if held[n] is not given[label])
             return result
-        return function(*made[0], **made[1])
 
     changed: set[str] = set()
     call.__wrapped__ = function  # type: ignore[attr-defined]
@@ -163,14 +169,33 @@ def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
 
 
 @contextmanager
+def unchanged_containers(arguments: Any) -> Iterator[Any]:
+    """Yield a copy of the lists and dicts of arguments; raise if a call changes one of them."""
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    before, structure = tree_flatten(arguments)
+    copied = tree_unflatten(before, structure)
+    yield copied
+    after, now = tree_flatten(copied)
+    if now != structure or any(x is not y for x, y in zip(before, after, strict=True)):
+        raise DeriveError(
+            "the function changes a list or dict that it is given; return what it adds",
+            kind="torch-call",
+        )
+
+
+@contextmanager
 def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
-    """Restore the attributes of a module and its submodules at exit.
+    """Restore the attributes of a module and its submodules, or of a method's object, at exit.
 
     Yields a function that returns the names of those that changed.
     """
     import torch
 
-    modules = dict(function.named_modules()) if isinstance(function, torch.nn.Module) else {}
+    owner = function.__self__ if inspect.ismethod(function) else function
+    modules = {"": owner} if owner is not function and not isinstance(owner, type) else {}
+    if isinstance(owner, torch.nn.Module):
+        modules = dict(owner.named_modules())
     before = {name: dict(vars(m)) for name, m in modules.items()}
     found: list[str] = []
     try:

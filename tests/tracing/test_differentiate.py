@@ -53,6 +53,54 @@ def test_the_function_runs_where_a_part_leaves_its_axis():
         torch.testing.assert_close(f(x, i, j), picked(x, i, j))
 
 
+class Average:
+    """A method that counts its calls and keeps a tensor."""
+
+    def __init__(self):
+        self.calls, self.mean = 0, torch.ones(4, dtype=torch.float64)
+
+    def __call__(self, x):
+        return self.centred(x)
+
+    def centred(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        return x - self.mean
+
+
+def kept(x, cache):
+    cache.append(x.detach() * 2)
+    return x * 3
+
+
+def counted(x, state):
+    state["steps"]["n"] += 1
+    return x * state["steps"]["n"]
+
+
+@pytest.mark.parametrize(
+    ("f", "state"), [(kept, []), (kept, [torch.ones(3)]), (counted, {"steps": {"n": 0}})]
+)
+def test_a_list_or_dict_changes_once(f, state):
+    """What a function adds to an argument is no part of derived code, nor is the reading of it."""
+    ours, theirs, x = copy.deepcopy(state), copy.deepcopy(state), leaf(3)
+    for _ in range(2):
+        with pytest.warns(derive.DeriveWarning, match="changes a list or dict that it is given"):
+            y = derive.differentiate(f)(x, ours)
+        torch.testing.assert_close(y, f(x, theirs))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_method_that_sets_attributes_runs_unchanged():
+    ours, theirs, x = Average(), Average(), leaf(3, 4)
+    with pytest.warns(derive.DeriveWarning, match="sets calls, mean on its object"):
+        f = derive.differentiate(ours.centred)
+        f(x)
+    theirs(x)
+    torch.testing.assert_close(f(x), theirs(x))
+    assert ours.calls == theirs.calls == 2
+
+
 def test_numbers_inside_of_an_argument_are_those_of_the_call():
     def weighted(x, widths, *powers, **more):
         total = sum(torch.exp(-x * x / w) for w in widths["all"])
