@@ -110,6 +110,15 @@ def _held(
             )
         if differs:
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
+        if not held:
+            with torch.no_grad(), exact(dtype):
+                own = {n: t.detach() for n, t in given.items()}
+                plain = _values_and_gradients(function(**own), own)[0]
+            if differs := _differs((plain, []), (have[0], []), given):
+                raise DeriveError(
+                    f"the function takes another branch under torch.no_grad(): {differs}",
+                    kind="reading-differs",
+                )
         held += 1
     _undivided_held(op, f, function, samples, silent or (), dtype)
     if held < _ENOUGH and large:

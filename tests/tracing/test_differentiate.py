@@ -40,19 +40,6 @@ def test_values_and_gradients_are_those_of_the_function_for_every_number():
     assert torch.autograd.gradgradcheck(f, (x, w))
 
 
-def test_the_function_runs_where_a_part_leaves_its_axis():
-    def picked(x, i, j):
-        rows, columns = x.shape
-        return x[i[:rows], j[:rows]] if rows <= columns else x[i, j[:columns]]
-
-    f, i, j = derive.differentiate(picked), torch.tensor([2, 0, 1]), torch.tensor([1, 0, 1, 1])
-    x = leaf(3, 5)
-    torch.testing.assert_close(f(x, i, j), picked(x, i, j))
-    x = leaf(6, 3)
-    with pytest.warns(derive.DeriveWarning, match="runs unchanged at sizes"):
-        torch.testing.assert_close(f(x, i, j), picked(x, i, j))
-
-
 class Average:
     """A method that counts its calls and keeps a tensor."""
 

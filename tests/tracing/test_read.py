@@ -265,6 +265,11 @@ def test_a_branch_that_takes_other_arguments_is_seen():
         derive.read_torch(f, torch.randn(3, 5), torch.tensor([1, 0, 0, 2]))
 
 
+def test_a_branch_on_the_mode_of_gradients_is_seen():
+    with pytest.raises(derive.DeriveError, match=r"another branch under torch.no_grad\(\)"):
+        derive.read_torch(lambda x: x * 2 if torch.is_grad_enabled() else x * 3, torch.ones(4, 3))
+
+
 def test_a_branch_on_a_number_keeps_it_a_constant():
     def f(x, p=1.0, q=2.0):
         return x * p + q if p < 5 else x.exp() * p
