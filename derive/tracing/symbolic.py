@@ -116,15 +116,12 @@ def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
 def _builtins() -> dict[str, Any]:
     import torch
 
-    def as_int(x: Any) -> Any:
-        return x if isinstance(x, torch.SymInt) else int(x)
-
     return {
         "len": _length,
         "max": _extremum(max, operator.gt),
         "min": _extremum(min, operator.lt),
         "float": _number(float, torch.sym_float),
-        "int": _number(int, as_int),
+        "int": _number(int, torch.sym_int),
     }
 
 

@@ -73,6 +73,11 @@ OF_SIZES = {
         [(3, 4)],
         [(5, 2)],
     ),
+    "a whole part": (
+        lambda x: x[:, : int(x.shape[1] * 0.75)] / int(math.sqrt(len(x))),
+        [(3, 8)],
+        [(10, 12)],
+    ),
     "positions between numbers": (
         lambda x: (
             x * torch.linspace(-1, 2, x.shape[1])
