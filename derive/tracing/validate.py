@@ -329,7 +329,8 @@ class Samples:
 
 def _is_distinct(x: Any, dim: int) -> bool:
     """True if no value occurs twice along an axis."""
-    return bool((x.sort(dim).values.diff(dim=dim) != 0).all())
+    ordered = x.sort(dim).values.movedim(dim, 0)
+    return bool((ordered[1:] != ordered[:-1]).all())
 
 
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:

@@ -32,14 +32,15 @@ FEW, MANY = 6, 12
 DEPTHS = {
     "elementwise": (16, 24, 32),
     "linear": (20, 24, 28),
-    "shared": (12, 14, 16),
-    "outputs": (12, 16, 20),
-    "residual": (12, 16, 20),
-    "loss": (FEW, 9, MANY),
-    "attention": (FEW, 9, MANY),
+    "shared": (20, 22, 24),
+    "outputs": (16, 20, 24),
+    "residual": (16, 20, 24),
+    "loss": (9, MANY, 15),
+    "attention": (9, MANY, 15),
 }
-"""Deep enough that each list of names has a line for each name, and where a layer has few lines,
-that one more of them, which a long list or name takes, does not count."""
+"""Deep enough that each list of names is too long for two lines and has one for each name, and
+where a layer has few lines, that one more of them, which a long list or name takes, does not count.
+"""
 
 SUMMED = {"shared": {"grad_W", "grad_b"}, "elementwise": {"grad_w"}}
 """Gradients of what every layer reads: sums of a term, or two, for each layer."""
