@@ -147,8 +147,13 @@ def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> l
 
 
 def collected(name: str, items: Sequence[str], indent: int) -> tuple[list[str], list[str]]:
-    """Return name = items, as many as fit its line, and the arguments *name and the others."""
+    """Return name = items, as many as fit its line, and the arguments *name and the others.
+
+    The items alone if no two fit.
+    """
     fit = [n for n in range(2, len(items) + 1) if len(_tuple(name, items[:n])) + indent <= COLUMNS]
+    if not fit:
+        return [], [*items]
     return [_tuple(name, items[: fit[-1]])], [f"*{name}", *items[fit[-1] :]]
 
 

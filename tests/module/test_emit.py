@@ -308,6 +308,18 @@ def test_a_long_message_is_split_between_words_and_a_long_check_refused():
         emit(coded(op), [Variant(None, program())], [ArgumentCheck("x" * 90, message="x")], DOC)
 
 
+def test_names_of_which_no_two_fit_a_line_have_a_line_each():
+    long = "the_values_of_a_tensor_with_quite_a_long_name_"
+    op = derive.parse(
+        f"op product({long}a[n], {long}b[n], {long}c[n]) -> y\n"
+        f"y[n] = exp({long}a[n]*{long}b[n]*{long}c[n])"
+    )
+    inputs = [torch.randn(3, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    assert torch.autograd.gradcheck(derive.load(op), inputs)
+    source = derive.source(op)
+    assert f"return (\n            grad_{long}a,\n" in source
+
+
 def test_a_size_that_is_longer_than_a_line_is_computed_before_its_check():
     """That of the output by all that torch's transposed convolution has."""
     op = derive.parse(
