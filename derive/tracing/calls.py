@@ -69,7 +69,8 @@ def as_function(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """Return (a function of named tensors, the tensors); the rest is fixed as in the examples.
 
-    ``changed`` of the function has the buffers of a module that its calls assign to.
+    ``changed`` of the function has the buffers of a module that its calls assign to, and the
+    attributes that a method sets, which each call restores.
     """
     import torch
 
@@ -87,9 +88,7 @@ def as_function(
             if module is None:
                 with restored_attributes(function) as assigned:
                     result = function(*positional, **keywords)
-                if assigned():
-                    said = f"the function sets {', '.join(assigned())} on its object"
-                    raise DeriveError(said, kind="torch-state")
+                changed.update(assigned())
                 return result
             held = {name: given[label] for label, (name, _) in own.items()}
             result = torch.func.functional_call(module, held, tuple(positional), keywords)
@@ -190,12 +189,7 @@ def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
 
     Yields a function that returns the names of those that changed.
     """
-    import torch
-
-    owner = function.__self__ if inspect.ismethod(function) else function
-    modules = {"": owner} if owner is not function and not isinstance(owner, type) else {}
-    if isinstance(owner, torch.nn.Module):
-        modules = dict(owner.named_modules())
+    modules = _owners(function)
     before = {name: dict(vars(m)) for name, m in modules.items()}
     found: list[str] = []
     try:
@@ -207,6 +201,61 @@ def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
                 found.append(f"{name}.{key}" if name else key)
             new.clear()
             new.update(old)
+
+
+def _owners(function: Any) -> dict[str, Any]:
+    """Return the modules in a function, or the object of a method, by their names."""
+    import torch
+
+    owner = function.__self__ if inspect.ismethod(function) else function
+    if isinstance(owner, torch.nn.Module):
+        return dict(owner.named_modules())
+    bound = owner is not function and not isinstance(owner, type) and hasattr(owner, "__dict__")
+    return {"": owner} if bound else {}
+
+
+@contextmanager
+def restored_containers(function: Any) -> Iterator[Callable[[], list[str]]]:
+    """Restore the lists and dicts that a function may change at exit.
+
+    These are attributes as in `restored_attributes`, and what the function reads by a name from
+    outside. Yields a function that returns the names of those that changed.
+    """
+    kept = [(name, x, copy(x)) for name, x in _containers(function, _owners(function))]
+    found: list[str] = []
+    try:
+        yield lambda: found
+    finally:
+        for name, now, then in kept:
+            if len(now) != len(then) or any(x is not y for x, y in _elements(now, then)):
+                found.append(name)
+                now.clear()
+                now.update(then) if isinstance(now, dict) else now.extend(then)
+
+
+def _containers(function: Any, owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the lists and dicts that a function may change, each with its name."""
+    import torch
+
+    own = vars(torch.nn.Module()).keys()
+    yield from (
+        (f"{name}.{key}" if name else key, x)
+        for name, m in owners.items()
+        for key, x in vars(m).items()
+        if isinstance(x, list | dict) and key not in own
+    )
+    forwards = [type(m).forward for m in owners.values() if isinstance(m, torch.nn.Module)]
+    for f in dict.fromkeys(getattr(f, "__func__", f) for f in (function, *forwards)):
+        if inspect.isfunction(f):
+            outside = inspect.getclosurevars(f)
+            named = {**outside.globals, **outside.nonlocals}.items()
+            yield from ((name, x) for name, x in named if isinstance(x, list | dict))
+
+
+def _elements(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
+    yield from zip(a, b, strict=True)
+    if isinstance(a, dict):
+        yield from zip(a.values(), b.values(), strict=True)
 
 
 # -------------------------------------------------------------------- calls that are repeated

@@ -31,6 +31,7 @@ from derive.tracing.calls import (
     collected,
     key_of,
     module_tensors,
+    restored_containers,
     source_of,
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
@@ -270,13 +271,12 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
 
     reading = READING.set(True)
     try:
-        found = reading_of(function, bound)
+        with restored_containers(function) as changed:
+            found = reading_of(function, bound)
     finally:
         READING.reset(reading)
-    if found.changed:
-        raise DeriveError(
-            f"the function sets {', '.join(found.changed)} on itself as it runs", kind="torch-state"
-        )
+    if every := [*found.changed, *changed()]:
+        raise DeriveError(f"the function changes {', '.join(every)} as it runs", kind="torch-state")
     if found.asked:
         raise DeriveError(
             f"derived code would skip a check of values: {found.asked[0]}", kind="data-dependent"

@@ -76,7 +76,7 @@ class Reading:
     structure: Any
     """Pytree structure of the function's result."""
     changed: tuple[str, ...] = ()
-    """Attributes that a module sets on itself as it runs; the operation sets none."""
+    """Attributes that the function sets on its object as it runs; the operation sets none."""
     asked: tuple[str, ...] = ()
     """Checks of tensor values, with an error if they fail."""
     written: Collection[str] = ()

@@ -80,12 +80,59 @@ def test_a_list_or_dict_changes_once(f, state):
 
 def test_a_method_that_sets_attributes_runs_unchanged():
     ours, theirs, x = Average(), Average(), leaf(3, 4)
-    with pytest.warns(derive.DeriveWarning, match="sets calls, mean on its object"):
+    with pytest.warns(derive.DeriveWarning, match="changes calls, mean as it runs"):
         f = derive.differentiate(ours.centred)
         f(x)
     theirs(x)
     torch.testing.assert_close(f(x), theirs(x))
     assert ours.calls == theirs.calls == 2
+
+
+LOG = []
+
+
+def logged(x):
+    LOG.append(x.detach().mean())
+    return x * 2
+
+
+class Logged(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def forward(self, x):
+        self.seen[len(self.seen)] = x.detach().sum()
+        return x * 2
+
+
+def test_lists_and_dicts_outside_of_a_function_change_once():
+    """Neither the tensors without data of a reading are in them, nor is an addition left out."""
+    LOG.clear()
+    x, module = leaf(3), Logged()
+    f, g = derive.differentiate(logged), derive.replace(module)
+    with pytest.warns(derive.DeriveWarning, match="changes LOG as it runs"):
+        f(x)
+    f(x), g(x), g(x)
+    for found, want in ((LOG, x.mean()), ([*g.seen.values()], x.sum())):
+        torch.testing.assert_close(found, [want.detach()] * 2)
+
+
+class Slotted:
+    """An object without a dict of attributes."""
+
+    __slots__ = ("w",)
+
+    def __init__(self, w):
+        self.w = w
+
+    def scaled(self, x):
+        return x * self.w.exp()
+
+
+def test_a_method_of_an_object_with_slots_is_read():
+    own, x = Slotted(torch.randn(3, dtype=torch.float64)), leaf(4, 3)
+    torch.testing.assert_close(derive.differentiate(own.scaled)(x), own.scaled(x))
 
 
 def test_numbers_inside_of_an_argument_are_those_of_the_call():
@@ -409,7 +456,7 @@ def test_a_module_that_assigns_to_a_buffer_runs_unchanged():
     for _ in range(2):
         assert torch.equal(derived(x), plain(x)) and torch.equal(derived.state, plain.state)
     (row,) = derive.report(derived).rows
-    assert "sets state on itself" in row.reason
+    assert "changes state as it runs" in row.reason
 
 
 class Alike(nn.Module):

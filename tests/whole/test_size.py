@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_800,
     "templates": 1_900,
-    "tests": 69_200,
+    "tests": 69_300,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
