@@ -94,13 +94,13 @@ def choices_in_a_row(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, 
     """Return the lines with each choice right before the next one by its test, if it may move."""
     made: list[tuple[Line, Needs]] = []
     for line, needs in reversed(entries):
-        at, test = 0, branches(line.code)[0]
+        at, test, assigned = 0, branches(line.code)[0], {*line.name.split(", ")}
         for n, (other, own) in enumerate(made if test is not None else ()):
             if own == needs and branches(other.code)[0] is test:
                 at = n
                 break
-            read = names_in(line.code)
-            if line.name in (other.name, *names_in(other.code)) or other.name in read:
+            names = {*other.name.split(", ")}
+            if assigned & {*names, *names_in(other.code)} or names & {*names_in(line.code)}:
                 break
         made.insert(at, (line, needs))
     return made
