@@ -292,10 +292,11 @@ def sites(tree: ast.AST) -> Iterator[tuple[Any, str | int, ast.expr]]:
 
 def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     """Yield edits of one node or statement, the likely ones first."""
-    bodies = [part for tree in trees for part in _function_statements(tree)]
+    bodies = [part for tree in trees if isinstance(tree, ast.FunctionDef) for part in tree.body]
     every = [site for part in bodies for site in sites(part)]
     # The truth of a comparison hardly constrains the numbers compared, so they are not edited.
-    compared = {id(p) for body in bodies for c in _comparisons_in(body) for p in ast.walk(c)}
+    compares = (c for body in bodies for c in ast.walk(body) if isinstance(c, ast.Compare))
+    compared = {id(p) for c in compares for p in ast.walk(c)}
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
     # A string selects a formula; another string makes no formula right.
     every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
@@ -317,10 +318,6 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
                 yield Edit(where, key, after, text, node.lineno, stem)
 
 
-def _comparisons_in(body: ast.stmt) -> Iterator[ast.Compare]:
-    return (part for part in ast.walk(body) if isinstance(part, ast.Compare))
-
-
 def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
     """Yield edits of what forward saves on ctx, and of nothing else in it."""
     for statement in ast.walk(tree):
@@ -332,7 +329,3 @@ def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:
             if isinstance(node, ast.Name):
                 for after, text in named(node, scope):
                     yield Edit(where, key, after, text, node.lineno)
-
-
-def _function_statements(tree: ast.AST) -> list[ast.stmt]:
-    return list(tree.body) if isinstance(tree, ast.FunctionDef) else []

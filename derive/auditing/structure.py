@@ -357,7 +357,10 @@ class Structure:
         done: dict[Path, tuple[Path, int]] = {}
         for path, old in whole.items():
             axis = permuted_axis(old)
-            if axis is None or made[path].shape == old.shape:
+            if axis is None:
+                continue
+            if made[path].shape == old.shape:
+                made[path] = old
                 continue
             for other, (_, at) in done.items():
                 if at == axis and old.shape == whole[other].shape:

@@ -180,16 +180,12 @@ def _node_replaced(e: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
-    taken = [*axes, *(i for p in positions for i in _position_indices(p)), *let.formals]
+    taken = [*axes, *(i for p in positions for i in walk(p) if isinstance(i, Index)), *let.formals]
     binders = rename_apart(let.binders, taken)
     names: dict[Index, Expr] = dict(zip(let.binders, binders, strict=True))
     body = substitute(let.body, names)
     test = None if let.condition is None else substitute(let.condition, names)
     return replace(let, binders=binders, body=body, condition=test)
-
-
-def _position_indices(e: Expr) -> tuple[Index, ...]:
-    return tuple(i for i in walk(e) if isinstance(i, Index))
 
 
 def _partial(lets: Lets, p: Poly, moved: Moved, axes: Sequence[Index]) -> Poly:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,8 @@ class BuiltModule:
 
 def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveError]:
     """Build the module of each operation, in order; with ``costed``, also its cost warnings."""
-    yield from each(_costed if costed else _build_module, asked, _request_name, _DERIVED)
+    build = _costed if costed else _build_module
+    yield from each(build, asked, attrgetter("operation.name"), _DERIVED)
 
 
 def _build_module(asked: Asked) -> BuiltModule:
@@ -67,23 +69,15 @@ def warned(op: Operation) -> Iterator[str]:
         yield from warnings_of(op, option, found)
 
 
-def _request_name(asked: Asked) -> str:
-    return asked.operation.name
-
-
 def unverified(modules: Sequence[BuiltModule]) -> Iterator[DeriveError | None]:
     """Verify each module; yield its error or None."""
-    yield from each(_verify, modules, _module_name, _VERIFIED)
+    yield from each(_verify, modules, attrgetter("operation.name"), _VERIFIED)
 
 
 def _verify(module: BuiltModule) -> None:
     from derive.check.checks import verify_source
 
     verify_source(module.operation, module.text)
-
-
-def _module_name(module: BuiltModule) -> str:
-    return module.operation.name
 
 
 def checked(

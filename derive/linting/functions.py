@@ -191,15 +191,12 @@ def _method(
             if isinstance(statement, ast.FunctionDef) and statement.name == name:
                 decorators = tuple(_decorator(d, names) for d in statement.decorator_list)
                 return FunctionMethod(statement, owner.name, decorators)
-            bound = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and _stores(n)}
+            names_in = (n for n in ast.walk(statement) if isinstance(n, ast.Name))
+            bound = {n.id for n in names_in if isinstance(n.ctx, ast.Store)}
             defined = {n.name for n in ast.walk(statement) if isinstance(n, ast.FunctionDef)}
             if name in bound | defined and not isinstance(statement, ast.FunctionDef):
                 return True
     return None
-
-
-def _stores(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _decorator(node: ast.expr, names: ModuleAliases) -> str:

@@ -166,11 +166,6 @@ def _words(text: str) -> list[str]:
     return [line.replace("\0", " ") for line in lines]
 
 
-def _or_list(names: Iterable[str]) -> str:
-    """Join names by commas and ``or``."""
-    return _word_list(names, "or")
-
-
 def _word_list(names: Iterable[str], word: str) -> str:
     *most, last = names
     return f"{', '.join(most)} {word} {last}" if most else last
@@ -187,7 +182,7 @@ def _outputs(op: Operation, formulas: Iterable[Formula]) -> str:
     for option, output in choice.outputs:
         table.append(f'{known[output]} ({start}"{option}")')
         start = ""
-    return _or_list(table)
+    return _word_list(table, "or")
 
 
 def _left_sides(formulas: Iterable[Formula]) -> dict[str, str]:

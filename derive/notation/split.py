@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeGuard
 
 from derive.algebra.expr import (
     Access,
@@ -451,14 +450,13 @@ def as_given(op: Operation, e: Expr) -> Expr:
         if not isinstance(part, Access):
             return part
         pairs = zip(part.positions, axes[part.tensor], strict=True)
-        parts = (_in_blocks(in_parts(p, a, sizes) if _is_composite(a) else p, a) for p, a in pairs)
+        parts = (
+            _in_blocks(in_parts(p, a, sizes) if isinstance(a, Composite) else p, a)
+            for p, a in pairs
+        )
         return Access(part.tensor, tuple(parts))
 
     return replace_inside_out(e, written)
-
-
-def _is_composite(axis: Expr) -> TypeGuard[Composite]:
-    return isinstance(axis, Composite)
 
 
 def _in_blocks(position: Expr, axis: Expr) -> Expr:

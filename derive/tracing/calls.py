@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
@@ -70,9 +70,11 @@ def as_function(
     """Return (a function of named tensors, the tensors); the rest is fixed as in the examples.
 
     ``changed`` of the function has the buffers of a module that its calls assign to, and the
-    attributes that a method sets, which each call restores.
+    attributes that a method sets, which each call restores. ``kinds`` has the dataclass of a
+    result, of which a call returns the fields as a dict.
     """
     import torch
+    from torch.utils._pytree import tree_is_leaf
 
     module = function if isinstance(function, torch.nn.Module) else None
     tensors, places = collected(bound)
@@ -89,14 +91,25 @@ def as_function(
                 with restored_attributes(function) as assigned:
                     result = function(*positional, **keywords)
                 changed.update(assigned())
-                return result
+                return fields_of(result)
             held = {name: given[label] for label, (name, _) in own.items()}
             result = torch.func.functional_call(module, held, tuple(positional), keywords)
             # An assignment to a buffer is in the dict.
             changed.update(n for label, (n, _) in own.items() if held[n] is not given[label])
-            return result
+            return fields_of(result)
 
-    changed: set[str] = set()
+    def fields_of(result: Any) -> Any:
+        """Return the fields of a dataclass that torch has no pytree of; else the result."""
+        if not is_dataclass(result) or not tree_is_leaf(result):
+            return result
+        own = {f.name: getattr(result, f.name) for f in fields(result)}
+        if own.keys() < getattr(result, "__dict__", own).keys():
+            return result
+        kinds.add(type(result))
+        return own
+
+    changed, kinds = set[str](), set[Any]()
+    call.kinds = kinds  # type: ignore[attr-defined]
     call.__wrapped__ = function  # type: ignore[attr-defined]
     call.changed = changed  # type: ignore[attr-defined]
     return call, {k: t.detach() for k, t in tensors.items()}

@@ -51,8 +51,10 @@ class LoadedFunction:
     numbers: tuple[str, ...]
     constants: Mapping[str, float]
     """Numbers whose role is unclear, with their values in this reading."""
-    outputs: tuple[bool, ...]
+    outputs: tuple[str, ...]
     structure: Any
+    kind: Any = None
+    """Dataclass of the result, whose fields the structure has."""
     casts: Sequence[Any] = ()
     """Dtypes of outputs that the function casts, as x.to(dtype), each None if it is right."""
     prepared: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
@@ -73,7 +75,13 @@ class LoadedFunction:
         if any(self.casts):
             pairs = zip(every, self.casts, strict=True)
             every = [x if dtype is None else x.to(dtype) for x, dtype in pairs]
-        return tree_unflatten(every, self.structure)
+        result = tree_unflatten(every, self.structure)
+        if self.kind is None:
+            return result
+        made = object.__new__(self.kind)
+        for name, value in result.items():
+            object.__setattr__(made, name, value)
+        return made
 
 
 @dataclass(frozen=True)
@@ -293,11 +301,14 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         numbers=found.numbers,
         constants={n: v for n, v in numbers.items() if n not in found.numbers},
         outputs=found.outputs,
+        casts=[torch.bool if kind == "bool" else None for kind in found.outputs],
         structure=found.structure,
+        kind=found.kind,
         prepared=prepared,
     )
     plain = cost_of(found.function, found.tensors)
-    counted = dataclasses.replace(made, function=_as_of_tensors(found.operation))
+    code = _as_of_tensors(found.operation)
+    counted = dataclasses.replace(made, function=code, kind=None, casts=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     if plain is not None and ours is not None:
         pairs = zip(plain.dtypes, ours.dtypes, strict=True)

@@ -330,8 +330,6 @@ def index(
     if len(given) == 1:
         return _indexed_axis(context, x, *given[0])
     places = [n for n, _ in given]
-    if places != list(range(places[0], places[0] + len(places))):
-        raise unread("indices with axes between them are not supported")
     values = []
     for n, i in given:
         x = context.with_one_index(x, n)
@@ -344,8 +342,10 @@ def index(
         if x.axes[n]
     }
     node = substituted(x.node, inner)
-    kept = (*x.axes[: places[0]], *axes, *x.axes[places[-1] + 1 :])
-    return TracedValue(kept, node, x.kind)
+    # With axes between the indices, their own axes come first.
+    at = places[0] if places[-1] - places[0] < len(places) else 0
+    rest = [axis for n, axis in enumerate(x.axes) if n not in places]
+    return TracedValue((*rest[:at], *axes, *rest[at:]), node, x.kind)
 
 
 @operation("masked_select")

@@ -36,6 +36,7 @@ from derive.tracing.calls import (
     with_argument_value,
 )
 from derive.tracing.context import Context, TracedEquation
+from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import operation_text, with_fewest_sizes
 from derive.tracing.graph import assumed_sizes, stopped, trace_graph
 from derive.tracing.indexing import Pieces
@@ -71,10 +72,12 @@ class Reading:
     tensors: dict[str, Any]
     numbers: tuple[str, ...]
     """Parameters of the operation that are arguments of the function."""
-    outputs: tuple[bool, ...]
-    """Whether each output is a tensor, and not None."""
+    outputs: tuple[str, ...]
+    """Kind of each output of the function; '' of None. Truths are integers in the operation."""
     structure: Any
     """Pytree structure of the function's result."""
+    kind: Any = None
+    """Dataclass of the function's result, whose fields ``structure`` has."""
     changed: tuple[str, ...] = ()
     """Attributes that the function sets on its object as it runs; the operation sets none."""
     asked: tuple[str, ...] = ()
@@ -267,8 +270,9 @@ def _reading(
         function=call,
         tensors=tensors,
         numbers=tuple(n for n in numbers if n in known),
-        outputs=tuple(x is not None for x in made[0]),
+        outputs=tuple("" if x is None else x[1].kind for x in made[0]),
         structure=made[1],
+        kind=next(iter(call.kinds), None),  # type: ignore[attr-defined]
         asked=tuple(map(str, context.answers)),
         written=context.written,
     )
@@ -324,11 +328,7 @@ def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collect
     """Return the name of an output's equation, which is none of the names taken."""
     if tv.selection(value) is not None:
         raise many()
-    if value.kind == "bool":
-        raise DeriveError(
-            "the function returns a bool tensor, which cannot be an output of an operation",
-            kind="torch-result",
-        )
+    value = as_number(value)
     whole = tuple(tv.joined(a) for a in value.axes if a)
     if isinstance(value.node, tv.TracedRead) and value.node.positions == whole:
         own = value.node.name

@@ -268,18 +268,24 @@ def _unfold(x: Any, dimension: int, size: Any, step: Any) -> Any:
 def _at(x: Any, index: Any) -> Any:
     """Return x[index]; an integer tensor without axes, which torch makes a number, selects."""
     parts = index if isinstance(index, tuple) else (index,)
-    tensors, ones = _tensors_in(parts)
+    _, ones = _tensors_in(parts)
     if not ones:
         return x[index]
-    if len(tensors) > len(ones) or any(isinstance(p, list | bool) for p in parts):
-        return x[tuple(p.reshape(1) if n in ones else p for n, p in enumerate(parts))]
-    x = x[tuple(slice(None) if n in ones else p for n, p in enumerate(parts))]
-    kept = [int(p is None or isinstance(p, slice) or n in ones) for n, p in enumerate(parts)]
+    taken = [_axes_taken(p) for p in parts]
     for n in reversed(ones):
         after = any(p is Ellipsis for p in parts[:n])
-        axis = -1 - sum(kept[n + 1 :]) if after else sum(kept[:n])
-        x, kept[n] = x.index_select(axis, parts[n].reshape(1)).squeeze(axis), 0
-    return x
+        axis = -1 - sum(taken[n + 1 :]) if after else sum(taken[:n])
+        x, taken[n] = x.index_select(axis, parts[n].reshape(1)).squeeze(axis), 0
+    return x[tuple(p for n, p in enumerate(parts) if n not in ones)]
+
+
+def _axes_taken(part: Any) -> int:
+    """Return how many axes of a tensor one part of an index applies to."""
+    import torch
+
+    if part is None or part is Ellipsis or isinstance(part, bool):
+        return 0
+    return part.dim() if isinstance(part, torch.Tensor) and part.dtype is torch.bool else 1
 
 
 def _tensors_in(parts: Sequence[Any]) -> tuple[list[int], list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -223,6 +224,46 @@ def test_what_is_returned_has_the_same_structure():
     assert mean.shape == (2, 1)
     torch.testing.assert_close(rest["total"], x.sum(-1))
     torch.testing.assert_close(f(x, dim=0)[0], x.mean(0, keepdim=True))
+
+
+@dataclass(frozen=True)
+class Scores:
+    total: torch.Tensor
+    positive: torch.Tensor
+    state: object = None
+    parts: tuple[torch.Tensor, ...] = ()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_dataclass_and_bool_tensors_are_returned_as_by_the_function(dtype):
+    def scores(x, w):
+        z = torch.tanh(x @ w)
+        return Scores((z * z).sum(), z > 0, parts=(z.exp(), torch.isnan(z).any()))
+
+    f = derive.differentiate(scores, time=9)
+    w = leaf(4, 3).to(dtype)
+    for n in (5, 7):
+        x = leaf(n, 4).to(dtype)
+        have, want = f(x, w), scores(x, w)
+        assert type(have) is Scores and have.state is None
+        for a, b in zip((*have.parts, have.total), (*want.parts, want.total), strict=True):
+            torch.testing.assert_close(a, b)
+        assert torch.equal(have.positive, want.positive)
+    assert f.known.made.popitem()[1]
+
+
+@dataclass(frozen=True)
+class Cached(Scores):
+    """Has attributes beside its fields."""
+
+    def __post_init__(self):
+        object.__setattr__(self, "doubled", 2 * self.total)
+
+
+def test_a_dataclass_with_other_attributes_is_not_made_anew():
+    f = derive.differentiate(lambda x: Cached(x.sum(), x > 0))
+    with pytest.warns(derive.DeriveWarning, match="returns Cached, not a tensor"):
+        assert f(leaf(3)).doubled is not None
 
 
 def test_what_cannot_be_read_runs_as_it_is_after_one_warning():

@@ -109,6 +109,9 @@ AT = {
     "an axis between": lambda x, i: x[1:, None, i[0], 0:2].exp(),
     "around an ellipsis": lambda x, i: x[i[1], ..., i[0]].exp(),
     "beside a tensor": lambda x, i: x[i[1], i].exp(),
+    "around an axis": lambda x, i: x[i, :, i].exp(),
+    "around new and given axes": lambda x, i: x[i[:, None], None, :, i].exp(),
+    "after an axis, around a part": lambda x, i: x[None, i, 1:, None, i[1]].exp(),
     "each row": lambda x, i: sum(x[n, 0].log_softmax(-1)[i[n]] for n in range(2)),
 }
 

@@ -87,10 +87,6 @@ def random(x):
     return x * torch.rand_like(x)
 
 
-def truths(x):
-    return x > 0
-
-
 def of_a_mask(x):
     return x[x > 0]
 
@@ -115,7 +111,6 @@ def in_place(x):
         (more_than_validates, r"depends on the values of a tensor"),
         (caught, r"depends on the values of a tensor"),
         (random, r"test_read.py:\d+: return x \* torch.rand_like\(x\)"),
-        (truths, r"returns a bool tensor"),
         (of_a_mask, r"number of elements depends on the values of a mask"),
         (into_a_part, r"test_read.py:\d+: first \*= 2\): the function changes an argument"),
         (lambda x: None, r"returns no tensor"),

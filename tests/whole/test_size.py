@@ -27,7 +27,7 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 9_800,
+    "derive/tracing": 9_900,
     "templates": 1_900,
     "tests": 69_300,
 }

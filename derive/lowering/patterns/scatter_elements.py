@@ -144,12 +144,10 @@ def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[
 def _placing(s: Summation) -> tuple[Index, ...]:
     """Return the summed indices of the positions, in the order of their first occurrence."""
     deltas = [f for f in s.factors if isinstance(f, Delta)]
-    read = dict.fromkeys(i for d in deltas for e in (d.axis, d.position) for i in _walk_indices(e))
+    read = dict.fromkeys(
+        i for d in deltas for e in (d.axis, d.position) for i in walk(e) if isinstance(i, Index)
+    )
     return tuple(i for i in read if i in s.binders)
-
-
-def _walk_indices(e: Expr) -> list[Index]:
-    return [i for i in walk(e) if isinstance(i, Index)]
 
 
 def _scattered_content(s: Summation) -> Expr:

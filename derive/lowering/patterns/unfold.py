@@ -368,7 +368,11 @@ def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
     if sides is None or found is None:
         return None
     room, below = found
-    rest = {key: value for key, value in room.terms.items() if not any(map(_is_index, key))}
+    rest = {
+        key: value
+        for key, value in room.terms.items()
+        if not any(isinstance(p, Index) for p in key)
+    }
     if len(room.indices) != 2 or len(room.terms) - len(rest) != 2:
         return None
     above = Polynomial(rest) - (_ONE if sides[1] else _ZERO)
@@ -399,7 +403,3 @@ def _integer_multiple(bounds: Bounds, e: Expr) -> tuple[Polynomial, int] | None:
         if form is not None:
             return form, n
     return None
-
-
-def _is_index(part: Expr) -> bool:
-    return isinstance(part, Index)
