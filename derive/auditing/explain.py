@@ -265,7 +265,8 @@ def _by_further_changes(evidence: Evidence) -> str:
     every = (*near, *once, *map(model.written_out, once))
     deep = list(dict.fromkeys(b for b in every if b not in bodies))
     axes = evidence.values[0].axes
-    names = [n for n in axes if n in evidence.values[0].known and n not in _adjoint_names(model)]
+    adjoints = {f.name for f in model.derived.adjoints}
+    names = [n for n in axes if n in evidence.values[0].known and n not in adjoints]
 
     def multiplied(e: Expr) -> Iterator[Change]:
         return multiples(e, free, axes, names)
@@ -367,10 +368,6 @@ def _first_fitting_change(
                 where = f" in the term {evidence.shown(part)}" if len(parts) > 1 else ""
                 return described(change, part, evidence.shown, where)
     return ""
-
-
-def _adjoint_names(model: Model) -> set[str]:
-    return {f.name for f in model.derived.adjoints}
 
 
 def free_indices_of(axes: Sequence[Expr]) -> frozenset[Index]:

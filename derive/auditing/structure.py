@@ -88,11 +88,16 @@ class Kind:
 
 
 def kind_of(tensors: Sequence[Any]) -> Kind | None:
-    """Return the most specific kind that all tensors have."""
+    """Return the most specific kind that all tensors have.
+
+    Equal elements, as those of ``torch.ones``, do not say that values are whole numbers.
+    """
     double = [t.detach().double() for t in tensors if t.numel()]
     if not double:
         return None
-    return next((kind for test, kind in _KINDS if all(test(t) for t in double)), None)
+    varies = any(bool((t != t.reshape(-1)[0]).any()) for t in double)
+    kinds = (own for own in _KINDS if varies or own[1].moves)
+    return next((kind for test, kind in kinds if all(test(t) for t in double)), None)
 
 
 def _square(t: Any) -> bool:
@@ -190,6 +195,27 @@ def _unchanged_tensor(t: Any) -> Any:
     return t
 
 
+def _repeating(name: str, sizes: tuple[int, int]) -> tuple[Callable[[Any], bool], Kind]:
+    """Return a kind whose last axis has each element twice, as the tables of rotary positions."""
+    copies = sizes.index(2) - 2
+
+    def is_repeating(t: Any) -> bool:
+        if not t.ndim or t.shape[-1] % 2 or t.shape[-1] < 4:
+            return False
+        first, second = t.unflatten(-1, sizes).unbind(copies)
+        return bool((first == second).all()) and bool((first != first.mean()).any())
+
+    def repeated(t: Any) -> Any:
+        parts = t.unflatten(-1, sizes)
+        return parts.narrow(copies, 0, 1).expand(parts.shape).flatten(-2)
+
+    def summed(g: Any, t: Any) -> Any:
+        parts = g.unflatten(-1, sizes)
+        return parts.sum(copies, keepdim=True).expand(parts.shape).flatten(-2)
+
+    return is_repeating, Kind(name, repeated, summed)
+
+
 _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     (_is_one_hot, Kind("one-hot", _hot, moves=False)),
     (_is_binary, Kind("0 and 1", _unchanged_tensor, moves=False)),
@@ -210,6 +236,8 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
     (_is_symmetric, Kind("symmetric", lambda t: (t + t.mT) / 2, lambda g, t: g + g.mT)),
     (_is_lower, Kind("lower triangular", lambda t: t.tril(), lambda g, t: g.tril(), True)),
     (_is_upper, Kind("upper triangular", lambda t: t.triu(), lambda g, t: g.triu(), True)),
+    _repeating("equal halves", (2, -1)),
+    _repeating("equal pairs", (-1, 2)),
     (
         _is_stochastic,
         Kind(
@@ -350,7 +378,10 @@ class Structure:
         return torch.where(new >= 0, new % max(bound, 1), new)
 
     def _ordered(self, made: dict[Path, Any], random: Any) -> None:
-        """Make permutations of permutations again, and keep pairs of inverse ones inverse."""
+        """Make permutations of permutations again, and keep pairs of inverse ones inverse.
+
+        Ascending integers, as the numbers of segments, ascend again.
+        """
         import torch
 
         whole = {p: t for p, t in tensors_in(self.args) if is_integer(t) and p in made}
@@ -358,6 +389,8 @@ class Structure:
         for path, old in whole.items():
             axis = permuted_axis(old)
             if axis is None:
+                if _is_sorted(old):
+                    made[path] = made[path].sort(-1).values
                 continue
             if made[path].shape == old.shape:
                 made[path] = old

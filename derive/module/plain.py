@@ -182,7 +182,8 @@ def _outcome(op: Operation, program: Program) -> str:
 
 def _setup(op: Operation, program: Program) -> list[str]:
     """Return the lines of setup_context: what the backward reads is kept."""
-    saved, silent = [s.name for s in program.saved], _silent(program)
+    saved = [s.name for s in program.saved]
+    silent = [output for output, cotangent in program.cotangents if cotangent is None]
     here, later = _sizes_at(program)
     parameters = _kept_parameters(program, later)
     shapes = [x for x in program.kept_shapes if x not in saved]
@@ -202,11 +203,6 @@ def _setup(op: Operation, program: Program) -> list[str]:
         return [*lines[1:], "ctx.save_for_backward(*inputs)"]
     lines += call_lines("ctx.save_for_backward(", saved, ")", 8) if saved else []
     return lines or ["pass"]
-
-
-def _silent(program: Program) -> list[str]:
-    """Return the outputs that have no gradient."""
-    return [output for output, cotangent in program.cotangents if cotangent is None]
 
 
 def _target(name: str, read: set[str], parameters: Sequence[str]) -> str:

@@ -396,7 +396,8 @@ class _PrecisionBody(Forward[bool]):
             case MethodCall(obj, "dim" | "size"):
                 return code
             case MethodCall(obj, name, args) if torch_op(code).makes:
-                if self.of(obj) and not any(_is_dtype(a) for a in args):
+                given = any(isinstance(a, Keyword) and a.name == "dtype" for a in args)
+                if self.of(obj) and not given:
                     return MethodCall(obj, name, (*args, Keyword("dtype", WIDE)))
                 return code
             case Keyword("device"):
@@ -409,7 +410,3 @@ class _PrecisionBody(Forward[bool]):
             yield code.id
         elif not (isinstance(code, Binary) or self.products.has(code)) and code.parts():
             yield from self._roots(code.parts()[0])
-
-
-def _is_dtype(argument: Code) -> bool:
-    return isinstance(argument, Keyword) and argument.name == "dtype"

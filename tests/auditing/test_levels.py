@@ -9,6 +9,7 @@ import sys
 
 import pytest
 import torch
+from kit.right import RIGHT
 from torch.autograd import Function
 
 import derive
@@ -95,6 +96,31 @@ def test_a_target_stays_below_the_number_of_classes():
     assert report.verdict == "right", str(report)
 
 
+def test_ascending_integers_ascend_at_other_sizes():
+    def sums(ctx, x, segment):
+        ctx.save_for_backward(segment)
+        last = torch.cat([segment[1:] != segment[:-1], torch.tensor([True])])
+        total = x.cumsum(0)[last]
+        return torch.cat([total[:1], total.diff()])
+
+    def back(ctx, G):
+        (segment,) = ctx.saved_tensors
+        return G[segment], None
+
+    segment = torch.tensor([0, 0, 0, 1, 1, 1, 2])
+    assert audited(sums, back, torch.randn(7), segment).verdict == "right"
+
+
+def test_equal_elements_are_no_whole_numbers():
+    def square(ctx, x):
+        return x * x
+
+    def back(ctx, G):
+        return 2 * G
+
+    assert audited(square, back, torch.ones(3, 4)).verdict == "wrong"
+
+
 def test_a_symmetric_gradient_of_a_symmetric_matrix_is_right():
     def quadratic(ctx, A, b):
         kept(ctx, A, b)
@@ -107,6 +133,13 @@ def test_a_symmetric_gradient_of_a_symmetric_matrix_is_right():
 
     A = torch.randn(5, 5)
     assert audited(quadratic, back, A + A.mT, torch.randn(5)).right
+
+
+@pytest.mark.parametrize("name", ["RotaryEqualHalves", "RotaryEqualPairs"])
+def test_columns_of_a_table_that_are_equal_stay_equal(name):
+    (entry,) = (e for e in RIGHT if e.name == name)
+    report = derive.audit(entry.function, *entry.example())
+    assert report.verdict == "right", str(report)
 
 
 def test_parameters_of_a_module_are_those_of_the_module():

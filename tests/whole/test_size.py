@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 86_900,
+    "derive": 87_000,
     "derive/algebra": 4_400,
     "derive/auditing": 6_700,
     "derive/blocks": 700,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_900,
     "templates": 1_900,
-    "tests": 69_300,
+    "tests": 69_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -82,7 +82,8 @@ def joins(
     sets, pending = [frozenset(o) for o in operands], list(masks)
     while len(sets) > 1:
         pairs = combinations(range(len(sets)), 2)
-        joint = min((_join_pair(sets, p, binders, pending) for p in pairs), key=_price)
+        joined = (_join_pair(sets, p, binders, pending) for p in pairs)
+        joint = min(joined, key=lambda j: (len(j.indices), len(j.result), j.pair))
         yield joint
         a, b = joint.pair
         sets[a] = joint.result
@@ -100,10 +101,6 @@ def _join_pair(
     kept = frozenset[Index]().union(*(s for n, s in enumerate(sets) if n not in pair), *masks)
     summed = tuple(i for i in binders if i not in kept)
     return JoinedOperands(pair, summed, indices, indices.difference(summed))
-
-
-def _price(joint: JoinedOperands) -> tuple[int, int, tuple[int, int]]:
-    return len(joint.indices), len(joint.result), joint.pair
 
 
 def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]) -> Value:

@@ -34,6 +34,38 @@ class RotaryHalves(Function):
         return g * cos + _rotated_back(g * sin), None, None
 
 
+class RotaryEqualHalves(Function):
+    """Reads the first halves of tables whose halves are equal."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        return x * cos + _rotated(x) * sin
+
+    @staticmethod
+    def backward(ctx, g):
+        cos, sin = (table.chunk(2, -1)[0] for table in ctx.saved_tensors)
+        ga, gb = g.chunk(2, -1)
+        return torch.cat((ga * cos + gb * sin, gb * cos - ga * sin), -1), None, None
+
+
+class RotaryEqualPairs(Function):
+    """Reads every second column of tables in which two columns at a time are equal."""
+
+    @staticmethod
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        other = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+        return x * cos + other * sin
+
+    @staticmethod
+    def backward(ctx, g):
+        cos, sin = (table[..., ::2] for table in ctx.saved_tensors)
+        even, odd = g[..., ::2], g[..., 1::2]
+        dx = torch.stack((even * cos + odd * sin, odd * cos - even * sin), -1)
+        return dx.flatten(-2), None, None
+
+
 class RotaryPair(Function):
     """One table rotates queries and keys, which have different numbers of heads."""
 
@@ -150,6 +182,11 @@ def _tables(t, d):
     return theta.cos(), theta.sin()
 
 
+def _pair_tables(t, d):
+    theta = angles(t, d).repeat_interleave(2, -1)
+    return theta.cos(), theta.sin()
+
+
 def _cache(n, d):
     theta = angles(n, d // 2)
     return torch.cat((theta.cos(), theta.sin()), -1)
@@ -160,6 +197,18 @@ ENTRIES = [
         RotaryHalves,
         lambda b, t, d: (torch.randn(b, t, d), *_tables(t, d)),
         *((2, 5, 8), (1, 1, 2), (3, 4, 6)),
+        constants=("cos", "sin"),
+    ),
+    entry(
+        RotaryEqualHalves,
+        lambda b, t, d: (torch.randn(b, t, d), *_tables(t, d)),
+        *((2, 5, 8), (1, 1, 2), (3, 4, 6)),
+        constants=("cos", "sin"),
+    ),
+    entry(
+        RotaryEqualPairs,
+        lambda b, t, d: (torch.randn(b, t, 2 * d), *_pair_tables(t, d)),
+        *((2, 5, 4), (1, 1, 1), (3, 4, 3)),
         constants=("cos", "sin"),
     ),
     entry(
