@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from derive.api import source
-from derive.auditing.forward import Subject, unjudged
+from derive.auditing.forward import Subject, function_class, unjudged
 from derive.auditing.isolation import SECONDS, EndedError, isolated
 from derive.auditing.model import torch_function
 from derive.auditing.points import is_float
@@ -36,7 +36,8 @@ def audit(
         grad_x = Sum_outputs G * d output/dx
 
     Args:
-        function: the subclass of ``torch.autograd.Function``.
+        function: the subclass of ``torch.autograd.Function``, or a ``torch.library.custom_op`` with
+            a backward from ``register_autograd``.
         examples: the arguments of one call of its forward. If some float tensor among them
             requires a gradient, those that require none are constants.
         reference: the intended forward: a torch function of the same arguments, an `Operation`, or
@@ -94,6 +95,7 @@ def audit_all(
         raise unjudged(
             "an audit needs example inputs, and at least one of them must be a float tensor"
         )
+    function = function_class(function)
     names = Subject(function).names(max(map(len, examples)))
     unknown = [name for name in constants if name not in names]
     if unknown:

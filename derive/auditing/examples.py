@@ -268,7 +268,8 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
             name = name if name.isidentifier() and name not in called else f"G_{k}"
             cotangents.append((k, name))
             lines.append(f"{name} = torch.tensor({_format_tensor(g, 9)}, dtype={text})")
-    outputs = f"{subject.name}.apply({', '.join(called)})"
+    call = subject.name if subject.is_operator else f"{subject.name}.apply"
+    outputs = f"{call}({', '.join(called)})"
     if len(made.cotangents) > 1:
         lines.append(f"out = {outputs}")
         used = ", ".join(f"out[{k}]" for k, _ in cotangents)

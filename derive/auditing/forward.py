@@ -85,7 +85,8 @@ class Subject:
 
         if not _is_function(self.function):
             raise DeriveError(
-                f"{self.function!r} is not a torch.autograd.Function; pass the class itself",
+                f"{self.function!r} is not a torch.autograd.Function; pass the class itself, or a "
+                "torch.library.custom_op",
                 kind="audit-subject",
             )
         base: Any = torch.autograd.Function
@@ -98,6 +99,11 @@ class Subject:
     def name(self) -> str:
         """The name of the class."""
         return str(self.function.__name__)
+
+    @property
+    def is_operator(self) -> bool:
+        """True if it has the parts of a custom operator."""
+        return hasattr(self.function, "operator")
 
     @property
     def tolerance(self) -> float:
@@ -243,6 +249,27 @@ def same_draws() -> Iterator[None]:
             # Seeding devices that do not exist would log a traceback for each.
             torch.default_generator.manual_seed(0)
         yield
+
+
+def function_class(given: Any) -> Any:
+    """Return the Function with the parts of a ``torch.library.custom_op``; else what is given."""
+    import torch
+
+    names = ("_init_fn", "_setup_context_fn", "_backward_fn")
+    if inspect.isclass(given) or not all(hasattr(given, name) for name in names):
+        return given
+    forward, setup, backward = (getattr(given, name) for name in names)
+    if any(p.kind is p.KEYWORD_ONLY for p in inspect.signature(forward).parameters.values()):
+        raise unjudged(
+            f"{forward.__name__} cannot be judged: a custom operator is judged by its positional "
+            "arguments, and it has keyword-only ones"
+        )
+    setup = setup or (lambda ctx, inputs, output: None)
+    methods = {"forward": staticmethod(forward), "setup_context": staticmethod(setup)}
+    methods["operator"] = given
+    if backward is not None:
+        methods["backward"] = staticmethod(backward)
+    return type(forward.__name__, (torch.autograd.Function,), methods)
 
 
 def _is_function(value: Any) -> bool:

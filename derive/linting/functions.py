@@ -1,4 +1,7 @@
-"""Find the subclasses of ``torch.autograd.Function`` in a file, with their methods."""
+"""Find the hand-written backwards of a file, each with its forward.
+
+They are those of subclasses of ``torch.autograd.Function``, and of custom operators.
+"""
 
 from __future__ import annotations
 
@@ -116,10 +119,9 @@ class FunctionMethod:
 
 @dataclass(frozen=True)
 class FunctionClass:
-    """A subclass of ``torch.autograd.Function`` with a backward."""
+    """A subclass of ``torch.autograd.Function`` with a backward, or a custom operator with one."""
 
     name: str
-    node: ast.ClassDef
     forward: FunctionMethod
     backward: FunctionMethod
     setup: FunctionMethod | None
@@ -160,8 +162,44 @@ def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionC
             and isinstance(backward, FunctionMethod)
         ):
             if setup is None or isinstance(setup, FunctionMethod):
-                found.append(FunctionClass(node.name, node, forward, backward, setup))
-    return found, count
+                found.append(FunctionClass(node.name, forward, backward, setup))
+    operators = list(_operators(tree, names))
+    return [*found, *operators], count + len(operators)
+
+
+_NO_SETUP = ast.parse("def setup_context(ctx, inputs, output): pass").body[0]
+
+
+def _operators(tree: ast.Module, names: ModuleAliases) -> Iterator[FunctionClass]:
+    """Yield the operators of ``torch.library.custom_op`` for which a backward is registered."""
+    defined = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+    operators: dict[str, ast.FunctionDef] = {}
+    for node in defined.values():
+        for made in (d for d in node.decorator_list if isinstance(d, ast.Call)):
+            if _decorator(made, names).endswith("custom_op"):
+                operators |= {node.name: node, **{_key(a): node for a in made.args[:1]}}
+    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "register_autograd":
+            continue
+        is_method = names.dotted(call.func) != "torch.library.register_autograd"
+        named = {k.arg: k.value for k in call.keywords}
+        given = [*([call.func.value] if is_method else []), *call.args, named.get("backward"), None]
+        forward, backward = operators.get(_key(given[0])), defined.get(_key(given[1]))
+        kept = named.get("setup_context")
+        setup = _NO_SETUP if kept is None else defined.get(_key(kept))
+        if (
+            forward
+            and backward
+            and isinstance(setup, ast.FunctionDef)
+            and len(setup.args.args) == 3
+        ):
+            methods = (FunctionMethod(f, forward.name, ()) for f in (forward, backward, setup))
+            yield FunctionClass(forward.name, *methods)
+
+
+def _key(node: ast.AST | None) -> str:
+    """Return the name or the text that a node is."""
+    return str(getattr(node, "id", getattr(node, "value", "")))
 
 
 def _class_chain(

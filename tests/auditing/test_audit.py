@@ -559,3 +559,45 @@ def test_a_forward_that_is_not_read_says_why():
     report = derive.audit(Sorted, torch.randn(3, 5))
     assert not report.right
     assert any("no term is named: the function cannot be read" in r for r in report.remarks)
+
+
+# ---------------------------------------------------------------------- custom operators
+
+
+@torch.library.custom_op("derive_tests::scaled_tanh", mutates_args=())
+def scaled_tanh(x: torch.Tensor, scale: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    return torch.tanh(x) * scale * factor
+
+
+def keep_inputs(ctx, inputs, output):
+    x, scale, ctx.factor = inputs
+    ctx.save_for_backward(x, scale)
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(2, "right"), (1, "wrong")])
+def test_a_custom_operator_is_audited_with_its_registered_backward(power, verdict):
+    def backward(ctx, G):
+        x, scale = ctx.saved_tensors
+        y, G = torch.tanh(x), G * ctx.factor
+        return G * scale * (1 - y**power), (G * y).sum(0), None
+
+    scaled_tanh.register_autograd(backward, setup_context=keep_inputs)
+    report = derive.audit(scaled_tanh, torch.randn(3, 5), torch.randn(5))
+    assert report.verdict == verdict and [row.right for row in report.rows][1:] == [True]
+    if verdict == "wrong":
+        assert "autograd.grad(scaled_tanh(x, scale), x, G)" in str(report)
+
+
+def test_a_custom_operator_needs_a_backward_and_positional_arguments():
+    @torch.library.custom_op("derive_tests::sine", mutates_args=())
+    def sine(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()
+
+    @torch.library.custom_op("derive_tests::raised", mutates_args=())
+    def raised(x: torch.Tensor, *, by: float) -> torch.Tensor:
+        return x + by
+
+    with pytest.raises(derive.DeriveError, match="sine defines no backward"):
+        derive.audit(sine, torch.randn(3))
+    with pytest.raises(derive.DeriveError, match=r"raised .* keyword-only"):
+        derive.audit(raised, torch.randn(3))

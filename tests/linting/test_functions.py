@@ -114,3 +114,41 @@ def test_nested_functions_and_matches_are_left_alone():
 )
 def test_every_statement_is_followed(forward):
     assert not lint(function("x, n=1", forward, "g", "return f(g), None")).findings
+
+
+OPERATOR = """
+import torch
+
+@torch.library.custom_op("mine::product", mutates_args=())
+def product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x * w
+
+def keep(ctx, inputs, output):
+    ctx.x, w = inputs
+    ctx.save_for_backward(w)
+
+def back(ctx, g):
+    (w,) = ctx.saved_tensors
+    return g * w
+"""
+
+
+@pytest.mark.parametrize(
+    ("registered", "codes"),
+    [
+        ("product.register_autograd(back, setup_context=keep)", ["DRV101", "DRV201"]),
+        (
+            "torch.library.register_autograd(product, back, setup_context=keep)",
+            ["DRV101", "DRV201"],
+        ),
+        ("torch.library.register_autograd('mine::product', back)", ["DRV201"]),
+        ("product.register_autograd(lambda ctx, g: g)", []),
+        ("other.register_autograd(back, setup_context=keep)", []),
+        ("torch.library.register_autograd()", []),
+    ],
+)
+def test_a_custom_operator(registered, codes):
+    linted = lint(f"{OPERATOR}\n{registered}\n")
+    assert [f.code for f in linted.findings] == codes
+    assert linted.functions == bool(codes)
+    assert all(f.function == "product" for f in linted.findings)

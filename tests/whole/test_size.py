@@ -9,7 +9,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 87_000,
     "derive/algebra": 4_400,
-    "derive/auditing": 6_700,
+    "derive/auditing": 6_800,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_600,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 9_900,
     "templates": 1_900,
-    "tests": 69_400,
+    "tests": 69_500,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
