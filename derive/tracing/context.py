@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -77,6 +77,18 @@ class TracedEquation:
     place: SourceStatement | None = None
 
 
+@dataclass(frozen=True)
+class Computed:
+    """A result without gradient that is an input: of which node, or which of its results."""
+
+    node: Any
+    part: int | None
+    unread: DeriveError
+    """Why it has no reading."""
+    distinct: int | None = None
+    """The axis with more than one position along which no two values are equal."""
+
+
 Length = tuple[Any, tv.TracedValue | None]
 """The size of a piece of an axis with all its elements, and the piece's mask."""
 
@@ -84,13 +96,15 @@ Length = tuple[Any, tv.TracedValue | None]
 class Context:
     """The equations so far, the node that is read, and operations on the axes of values."""
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, tv.TracedValue], taken: set[str]) -> None:
+    def __init__(self, graph: Graph, inputs: dict[str, tv.TracedValue], taken: set[str]) -> None:
         self.sizes = SymbolicSizes(graph.shapes)
         self.answers = graph.answers
         self.inputs = inputs
         self.taken = taken
         self.equations: list[TracedEquation] = []
         self.starts: list[str] = []
+        self.computed: dict[str, Computed] = {}
+        """The inputs that torch computes in each call."""
         self.written: set[str] = set()
         """The inputs that are positions of writes, where a negative one counts from the end."""
         self.outward = Outward()

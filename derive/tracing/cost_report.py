@@ -107,12 +107,14 @@ _SCATTERS = frozenset(
 """Operations that access each element of their operands one by one."""
 
 
-def dearer(ours: CallCost, plain: CallCost, time: float, memory: float) -> str:
+def dearer(ours: CallCost | None, plain: CallCost | None, time: float, memory: float) -> str:
     """Describe what derived code exceeds: time, largest tensor or saved bytes; '' if nothing.
 
     The limits are ``time`` and ``memory`` times the cost of the plain function.
     """
     found = []
+    if ours is None or plain is None:
+        return ""
     if ours.seconds > max(time * plain.seconds, _SMALL):
         found.append(f"{ours.seconds / max(plain.seconds, 1e-9):.3g} times the time")
     for what, a, b in (

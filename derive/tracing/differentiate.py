@@ -35,6 +35,7 @@ from derive.tracing.calls import (
     source_of,
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
+from derive.tracing.writes import ComputedInputs
 
 # ----------------------------------------------------------------------------------------- readings
 # Cache of derived code by kind of arguments, and the decision whether it runs.
@@ -60,13 +61,15 @@ class LoadedFunction:
     prepared: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     """What is done to an input before the call: ``detach`` if no equation reads it, so that its
     gradient is None, not zeros; ``long`` if it has integers of another dtype."""
+    computed: ComputedInputs = field(default_factory=ComputedInputs)
+    """Inputs that are no arguments of the function, such as the positions of a sort."""
     refused: list[str] = field(default_factory=list)
     """Error of the first call that the code does not accept."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
-        steps = self.prepared
+        steps, tensors = self.prepared, self.computed.added(tensors)
         given = [steps[n](tensors[n]) if n in steps else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
@@ -162,11 +165,12 @@ class KnownReadings:
     ) -> LoadedFunction | None:
         """Return the code for these arguments, read now if it is new; else None."""
         import torch
+        from torch.utils._pytree import tree_leaves
 
         numbers = numbers_of(bound)
         try:
             key = _mode(function), _reading_key(bound)
-            found, count = self.made.get(key, []), _tensor_elements(bound)
+            found = self.made.get(key, [])
         except TypeError as error:
             # An argument that cannot be compared, as a configuration, may differ in each call.
             fact = Fact(f"an argument is no tensor, number or flag: {error}")
@@ -175,6 +179,8 @@ class KnownReadings:
                 warnings.warn(message, DeriveWarning, stacklevel=4)
             self.facts[(), 0] = fact
             return None
+        leaves = tree_leaves(dict(bound.arguments))
+        count = sum(x.numel() for x in leaves if isinstance(x, torch.Tensor))
         if found is None or count < self.cheaper.get(key, 0):
             return None
         for made in found:
@@ -189,7 +195,7 @@ class KnownReadings:
             self.made[key] = None
             new, fact = None, Fact(str(error))
         else:
-            more = _more_than(fact, self.time, self.memory)
+            more = dearer(fact.ours, fact.plain, self.time, self.memory)
             if more:
                 # Both costs are estimated again for far larger arguments.
                 self.cheaper[key] = _FAR * count
@@ -246,28 +252,12 @@ def _argument_kind(x: Any) -> Any:
     return type(x), x
 
 
-def _tensor_elements(bound: inspect.BoundArguments) -> int:
-    """Return the number of elements of all tensors among the arguments."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    leaves = tree_leaves(dict(bound.arguments))
-    return sum(x.numel() for x in leaves if isinstance(x, torch.Tensor))
-
-
 _FAR = 8
 """Derived code that cost too much is estimated again at this many times the elements."""
 
 
 def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
     return {k: v for k, v in bound.arguments.items() if type(v) is float}
-
-
-def _more_than(fact: Fact, time: float, memory: float) -> str:
-    """Describe what derived code takes more of than the limits allow; '' if nothing."""
-    if fact.ours is None or fact.plain is None:
-        return ""
-    return dearer(fact.ours, fact.plain, time, memory)
 
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
@@ -305,6 +295,7 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         structure=found.structure,
         kind=found.kind,
         prepared=prepared,
+        computed=found.computed,
     )
     plain = cost_of(found.function, found.tensors)
     code = _as_of_tensors(found.operation)
@@ -331,7 +322,7 @@ def _to_int64(operation: Operation, given: Mapping[str, Any]) -> list[str]:
     """
     import torch
 
-    own = [t.name for t in operation.inputs if t.kind == "int"]
+    own = [t.name for t in operation.inputs if t.kind == "int" and t.name in given]
     own = [n for n in own if given[n].dtype != torch.int64]
     whole = any(e.kind == "int" and e.name in operation.outputs for e in operation.equations)
     for name in own:
@@ -514,7 +505,8 @@ def _prebound_call(
     }
     for label, (name, _) in module_tensors(module, sources).items():
         sources[label] = ValueSource.on_module(name)
-    own = {name: sources[name] for name in made.inputs}
+    arguments = {*made.inputs, *made.computed.arguments} - {*made.computed.names}
+    own = {name: sources[name] for name in arguments}
     found = {name: s for name, s in own.items() if s is not None}
     if len(found) < len(own):
         return None

@@ -358,7 +358,7 @@ def operation_text(
     outputs = list(shapes)
     names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
     letters = Letters(context.sizes, names)
-    equations = _read_in(context.equations, outputs)
+    equations = equations_of(context.equations, outputs)
     read = {x.name for e in equations for x in tv.walk(e.body) if isinstance(x, tv.TracedRead)}
     read.update(arguments)
     declared = []
@@ -416,7 +416,9 @@ def operation_text(
     return StatedSizes(text, (*alike, *sums), products, tuple(c for c in sums if c in parts))
 
 
-def _read_in(equations: Sequence[TracedEquation], outputs: Sequence[str]) -> list[TracedEquation]:
+def equations_of(
+    equations: Sequence[TracedEquation], outputs: Sequence[str]
+) -> list[TracedEquation]:
     """Return the equations that the outputs depend on."""
     wanted, kept = set(outputs), []
     for e in reversed(equations):

@@ -53,9 +53,7 @@ class Graph:
     """Assumed results of value checks; a call raises an error for another result."""
 
 
-def trace_graph(
-    function: Callable[..., Any], tensors: Mapping[str, Any], decompose: bool = False
-) -> Graph:
+def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
     """Return the graph of function(**tensors)."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -91,7 +89,7 @@ def trace_graph(
         recorded_statements() as places,
     ):
         try:
-            module = make_fx(flat, tracing_mode="real", pre_dispatch=not decompose)(*fakes)
+            module = make_fx(flat, tracing_mode="real", pre_dispatch=True)(*fakes)
         except DeriveError:
             raise
         except Exception as error:

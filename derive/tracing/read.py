@@ -37,7 +37,7 @@ from derive.tracing.calls import (
 )
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
-from derive.tracing.emit_notation import operation_text, with_fewest_sizes
+from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
 from derive.tracing.graph import assumed_sizes, stopped, trace_graph
 from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
@@ -47,6 +47,7 @@ from derive.tracing.reader import Reader
 from derive.tracing.refusals import SizesUnread, many
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import Differs, check
+from derive.tracing.writes import ComputedInputs, computed_inputs
 
 FAMILIES = (
     elementwise,
@@ -74,6 +75,8 @@ class Reading:
     """Parameters of the operation that are arguments of the function."""
     outputs: tuple[str, ...]
     """Kind of each output of the function; '' of None. Truths are integers in the operation."""
+    computed: ComputedInputs
+    """Inputs that are no arguments of the function."""
     structure: Any
     """Pytree structure of the function's result."""
     kind: Any = None
@@ -135,7 +138,10 @@ def reading(
 ) -> Reading:
     """Return the operation, its text and the function that it was read from."""
     bound = bind(function, examples, named)
-    return reading_of(function, bound, name, letters, parameters, comments)
+    made = reading_of(function, bound, name, letters, parameters, comments)
+    if made.computed.unread is not None:
+        raise made.computed.unread
+    return made
 
 
 def reading_of(
@@ -216,13 +222,14 @@ def _reading(
     own = getattr(function, "__name__", None) or type(function).__name__
     title = name or (notation_name(own) if own.isidentifier() else "f")
     title += "_" if name is None and title in tensors else ""
-    context, inputs, made = _traced_equations(call, tensors, title)
+    context, computed, made = _traced_equations(call, tensors, title)
+    inputs = {name: context.inputs[name] for name in tensors}
     shapes = {o[0]: tuple(map(bool, o[1].axes)) for o in made[0] if o is not None}
     numbers: dict[str, float] = {}
     others: list[tuple[Callable[..., Any], dict[str, float]]] = []
     wanted = numbers_in(bound.arguments)
     for own, value in wanted.items():
-        if (parameters is not None and own not in parameters) or own in {*tensors, title}:
+        if (parameters is not None and own not in parameters) or own in {*context.inputs, title}:
             continue
         asked: list[bool] = []
         near = perturbed_number(value)
@@ -231,9 +238,11 @@ def _reading(
             for x in (near, Watched.of(near, asked))
         )
         try:
-            other_context = _traced_equations(watched, tensors, title)[0]
+            other_context, other_computed, _ = _traced_equations(watched, tensors, title)
             again = other_context.equations
             if other_context.sizes.numbers_asked() != context.sizes.numbers_asked():
+                asked.append(True)
+            if computed.said() != other_computed.said():
                 asked.append(True)
             stay = context.outward.signs
             found = with_parameter(context.equations, again, own, value, stay, numbers)
@@ -253,7 +262,7 @@ def _reading(
     own_letters = {**seen, **(letters or {})}
     # Parameters and buffers of a module are inputs only if they are read.
     arguments = tuple(collected(bound)[0])
-    said = title, context, inputs, shapes, own_letters, comments, numbers, arguments
+    said = title, context, context.inputs, shapes, own_letters, comments, numbers, arguments
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "input .* is not used", DeriveWarning)
         op, text = with_fewest_sizes(partial(operation_text, *said))
@@ -262,7 +271,7 @@ def _reading(
         if whole:
             context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    check(op, [(call, {}), *others], tensors, context.sizes, inputs)
+    check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,
@@ -275,13 +284,14 @@ def _reading(
         kind=next(iter(call.kinds), None),  # type: ignore[attr-defined]
         asked=tuple(map(str, context.answers)),
         written=context.written,
+        computed=computed,
     )
 
 
 def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
-) -> tuple[Context, dict[str, tv.TracedValue], tuple[list[tuple[str, tv.TracedValue] | None], Any]]:
-    """Return (the context with its equations, the inputs, (the named outputs, their pytree))."""
+) -> tuple[Context, ComputedInputs, tuple[list[tuple[str, tv.TracedValue] | None], Any]]:
+    """Return (the context, the inputs that are computed, (the named outputs, their pytree))."""
     from torch.utils._pytree import tree_flatten
 
     graph = trace_graph(call, tensors)
@@ -303,7 +313,11 @@ def _traced_equations(
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor", kind="torch-result")
     context.equations = hoisted_products(context.equations, context.fresh)
-    return context, inputs, (outputs, structure)
+    names = [made[0] for made in outputs if made is not None]
+    nodes = (x for e in equations_of(context.equations, names) for x in tv.walk(e.body))
+    read = {x.name for x in nodes if isinstance(x, tv.TracedRead)}
+    results = {name: own for name, own in context.computed.items() if name in read}
+    return context, computed_inputs(graph, results), (outputs, structure)
 
 
 def _flat_outputs(made: Any) -> list[Any]:
@@ -357,15 +371,8 @@ def _as_float(e: TracedEquation) -> TracedEquation:
 
 def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, tv.TracedValue]:
     """Return a value for each argument, with an index for each axis that is not of size 1."""
-    sizes = SymbolicSizes(graph.shapes)
-    holders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    found = {}
-    for (name, t), node in zip(tensors.items(), holders, strict=True):
-        axes = []
-        for n in node.meta["val"].shape:
-            size = sizes.of(n)
-            axes.append(tv.new_axis(size))
-        kind = tv.kind_of(t)
-        positions = tuple(tv.joined(axis) for axis in axes if axis)
-        found[name] = tv.TracedValue(tuple(axes), tv.TracedRead(name, positions), kind)
+    sizes, found = SymbolicSizes(graph.shapes), {}
+    for (name, t), node in zip(tensors.items(), graph.graph.nodes, strict=False):
+        axes = tuple(tv.new_axis(sizes.of(n)) for n in node.meta["val"].shape)
+        found[name] = tv.input_value(name, axes, tv.kind_of(t))
     return found

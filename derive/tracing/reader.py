@@ -13,9 +13,9 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
-from derive.tracing.context import OPERATIONS, Context, takes_elements
+from derive.tracing.context import OPERATIONS, Computed, Context, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
-from derive.tracing.indexing import Pieces, by_pieces, has_pieces, leaves_of
+from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, many, unread
 from derive.tracing.writes import Memory, put_into
@@ -191,7 +191,8 @@ class Reader:
             elif node.meta.get("held") and not self.memory.is_view_without_graph(node):
                 made = tv.without_gradient(made)
         except DeriveError as error:
-            raise self._error(error) from error
+            made = self._at_positions(node, args, kwargs, self._error(error))
+            made = tv.without_gradient(made) if node.meta.get("held") else made
         except Exception as error:
             flat = list(leaves_of([args, kwargs]))
             bare = any(isinstance(x, tv.TracedValue) and not x.axes for x in flat)
@@ -314,6 +315,46 @@ class Reader:
             return Reader(self.context, graph, whole=False).read(
                 self.known[flat[n]] for n in places
             )
+
+    def _at_positions(self, node: Any, args: Any, kwargs: Any, error: DeriveError) -> Any:
+        """Return the values that an order selects, and their positions, which are an input."""
+        schema: Any = getattr(node.target, "_schema", None)
+        if schema is None or ["values", "indices"] != [r.name for r in schema.returns]:
+            return self._computed(node, None, error)
+        names = {a.name: a.default_value for a in schema.arguments}
+        x, dim = args[0], {**names, **dict(zip(names, args, strict=False)), **kwargs}["dim"]
+        at = self._computed(node, 1, error, dim)
+        if not isinstance(x, tv.TracedValue) or tv.selection(x) is not None:
+            raise error
+        if len(at.axes) == len(x.axes):
+            return gather(self.context, x, dim, at), at
+        dim = x.place_of(dim)
+        return gather(self.context, x, dim, at.with_unit_axis(dim)).without_axis(dim), at
+
+    def _computed(
+        self, node: Any, part: int | None, error: DeriveError, dim: int = -1
+    ) -> tv.TracedValue:
+        """Return a result that has no gradient as an input, which torch computes in each call."""
+        import torch
+
+        context, made = self.context, node.meta.get("val")
+        made = made if part is None else made[part]
+        is_known = self._is_whole and not isinstance(error, SizesUnread) and not is_write(node)
+        is_random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if not is_known or is_random or not isinstance(made, torch.Tensor):
+            raise error
+        shape = [context.sizes.counted(n) for n in made.shape]
+        if made.dtype not in (torch.int64, torch.bool) or not all(
+            map(context.sizes.are_known, shape)
+        ):
+            raise error
+        axes, kind, distinct = tuple(map(tv.new_axis, shape)), tv.kind_of(made), None
+        if name_of(node.target) in ("sort", "topk", "argsort") and axes and axes[dim]:
+            distinct = sum(map(bool, axes[: dim % len(axes)]))
+        name = context.fresh("positions" if kind == "int" else "mask")
+        context.computed[name] = Computed(node, part, error, distinct)
+        context.inputs[name] = tv.input_value(name, axes, kind)
+        return context.inputs[name]
 
     # ---------------------------------------------------------------- writes
 

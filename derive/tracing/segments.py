@@ -146,8 +146,9 @@ def _from_the_start(
     mask, plain = tv.lifted_mask(index)
     kinds = {e.name: e.body.kind for e in context.equations if isinstance(e.body, tv.TracedReduce)}
     extreme = {name for name, kind in kinds.items() if kind in ("argmax", "argmin")}
+    extreme |= context.computed.keys()
     match plain.node:
-        case tv.TracedRead(name) if name in context.inputs:
+        case tv.TracedRead(name) if name in context.inputs.keys() - extreme:
             context.written.add(name)
         case tv.TracedRead(name) as i if mask is None and name not in extreme:
             size = tv.TracedNumber(tv.size_of(x.axes[x.place_of(dim)]))
@@ -255,17 +256,23 @@ def scatter(
     found = _match_elements(context, x, dim, index, context.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
+    match index.node:
+        case tv.TracedRead(name, places) if name in context.computed:
+            axis, along = context.computed[name].distinct, tv.joined(index.axes[x.place_of(dim)])
+            return _put_unique(found, axis is not None and places[axis] == along)
     return _put_unique(found)
 
 
-def _put_unique(found: MatchedPositions) -> tv.TracedValue:
-    """Write the values; at most one may match each position."""
+def _put_unique(found: MatchedPositions, is_unique: bool = False) -> tv.TracedValue:
+    """Write the values; at most one may match each position, as is known if ``is_unique``."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
     if found.atoms and any(
         isinstance(n, tv.TracedRead | tv.Position | tv.TracedReduce) for n in tv.walk(found.source)
     ):
-        raise unread(_REPEATED)
+        if not is_unique:
+            raise unread(_REPEATED)
+        return found.by("any" if found.kind == "bool" else "sum", False)
     return found.put(where(found.any(), found.source, found.base))
 
 

@@ -174,6 +174,8 @@ def _symbolic_replacements() -> Any:
     others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
     along = torch.take_along_dim, torch.Tensor.take_along_dim
     others |= dict.fromkeys(along, _taken_along)
+    others |= dict.fromkeys((torch.msort, torch.Tensor.msort), lambda x: x.sort(0).values)
+    others |= dict.fromkeys((torch.median, torch.Tensor.median), _median)
 
     class Others(TorchFunctionMode):
         def __torch_function__(
@@ -405,6 +407,16 @@ def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
     shape: Any = torch.broadcast_shapes(one, other)  # type: ignore[no-untyped-call]
     wide = (t.expand(*shape[:dim], t.shape[dim], *shape[dim:]) for t in (x, indices))
     return next(wide).gather(dim, next(wide))
+
+
+def _median(x: Any, *args: Any, **named: Any) -> Any:
+    """Return the median; that of all elements shares its gradient evenly among equal ones."""
+    import torch
+
+    if args or named or not x.is_floating_point():
+        return x.median(*args, **named)
+    same = x == x.flatten().median(0).values.detach()
+    return torch.where(same, x, 0).sum() / same.sum()
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

@@ -17,6 +17,7 @@ from derive.tracing.cost_report import cost_of
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
+from derive.tracing.writes import ComputedInputs
 
 _TOLERANCE = 1e-7
 """Some of torch's own kernels have a constant in single precision, such as 1/6."""
@@ -49,6 +50,7 @@ def check(
     tensors: Mapping[str, Any],
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
+    computed: ComputedInputs,
 ) -> None:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
@@ -59,7 +61,7 @@ def check(
     f = load(op)
     for a in (a for value in inputs.values() for a in value.atoms):
         sizes.at_least(a.size - 1)
-    samples = Samples(tensors, sizes, inputs, _marks(op, tensors))
+    samples = Samples(tensors, sizes, inputs, _marks(op, tensors), computed)
     known = {p.name for p in op.parameters}
     for function, parameters in functions:
         own = {k: v for k, v in parameters.items() if k in known}
@@ -84,10 +86,12 @@ def _held(
         have: Any = None
         for start in starts:
             given, want = _defined(function, partial(_detached, drawn, silent), start, dtype)
-            read = {t.name: _whole(given[t.name], t.kind) for t in op.inputs}
-            if want is None or _is_too_large(f, read):
+            if want is None:
                 break
             try:
+                read = _read_inputs(op, given, samples, dtype)
+                if _is_too_large(f, read):
+                    break
                 have = _values_and_gradients(f(*read.values()), given)
                 break
             except Exception as error:
@@ -146,8 +150,7 @@ def _undivided_held(
     """Raise if ``op`` differs at sizes that are no multiples; it may reject them."""
     for drawn in samples.undivided():
         given, want = _defined(function, partial(_detached, drawn, silent), 0, dtype)
-        read = {t.name: _whole(given[t.name], t.kind) for t in op.inputs}
-        if want is None or _is_too_large(f, read):
+        if want is None or _is_too_large(f, read := _read_inputs(op, given, samples, dtype)):
             continue
         try:
             differs = _differs(want, _values_and_gradients(f(*read.values()), given), given)
@@ -161,9 +164,13 @@ def _undivided_held(
             )
 
 
-def _whole(x: Any, kind: str) -> Any:
-    """Return an integer tensor as int64, which generated code takes."""
-    return x.long() if kind == "int" else x
+def _read_inputs(
+    op: Operation, given: Mapping[str, Any], samples: Samples, dtype: Any
+) -> dict[str, Any]:
+    """Return the inputs of an operation; integers as int64, which generated code takes."""
+    with exact(dtype):
+        every = samples.computed.added(given)
+    return {t.name: every[t.name].long() if t.kind == "int" else every[t.name] for t in op.inputs}
 
 
 def _detached(
@@ -215,6 +222,7 @@ class Samples:
     inputs: Mapping[str, TracedValue]
     marks: Mapping[str, Sequence[int]]
     """Marker values of each integer input, such as -100."""
+    computed: ComputedInputs
 
     def draws(self) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
         """Yield (a draw of inputs, the guard that is false at their sizes or '', if it is spare).
@@ -303,7 +311,8 @@ class Samples:
             positions = torch.randint(least, most, shape, generator=generator)
             for n, axis in enumerate(value.axes):
                 fixed = not any(sizes.plain(a.size).free_symbols for a in axis)
-                if fixed and shape[n] > 1 and _is_distinct(example, n):
+                ordered = example.sort(n).values.movedim(n, 0)
+                if fixed and shape[n] > 1 and bool((ordered[1:] != ordered[:-1]).all()):
                     range_ = max(most - least, shape[n])
                     drawn = torch.rand([*shape[:n], range_, *shape[n + 1 :]], generator=generator)
                     positions = drawn.argsort(n).narrow(n, 0, shape[n]) + least
@@ -327,12 +336,6 @@ class Samples:
         return x.requires_grad_()
 
 
-def _is_distinct(x: Any, dim: int) -> bool:
-    """True if no value occurs twice along an axis."""
-    ordered = x.sort(dim).values.movedim(dim, 0)
-    return bool((ordered[1:] != ordered[:-1]).all())
-
-
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
     """Return the marker values of each integer input, such as -100.
 
@@ -342,7 +345,7 @@ def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:
     found = {
         t.name: {int(n) for n in tensors[t.name].unique() if n < 0}
         for t in op.inputs
-        if t.kind == "int"
+        if t.kind == "int" and t.name in tensors
     }
     for rel in (r for e in op.equations for r in walk(e.body) if isinstance(r, Rel)):
         for own, other in ((rel.left, rel.right), (rel.right, rel.left)):
@@ -365,6 +368,7 @@ def exact(dtype: Any) -> Iterator[None]:
     casts = {getattr(torch.Tensor, name) for name in names.split()}
     norms = {torch.rms_norm, torch.nn.functional.rms_norm}
     asked = torch.Tensor.dtype.__get__  # type: ignore[attr-defined]
+    autocast: Any = torch.amp.autocast_mode._enter_autocast
 
     def wide(x: Any) -> Any:
         return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
@@ -373,6 +377,8 @@ def exact(dtype: Any) -> Iterator[None]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
+            if func is autocast:
+                return func(*args, **kwargs or {})
             args = tuple(map(wide, args))
             kwargs = {k: wide(v) for k, v in (kwargs or {}).items()}
             eps = args[3] if len(args) > 3 else kwargs.get("eps")

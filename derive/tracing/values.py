@@ -208,6 +208,11 @@ def kind_of(tensor: Any) -> str:
     return "bool" if "bool" in str(tensor.dtype) else "int"
 
 
+def input_value(name: str, axes: tuple[Axis, ...], kind: str) -> TracedValue:
+    """Return the value of an input with these axes."""
+    return TracedValue(axes, TracedRead(name, tuple(joined(a) for a in axes if a)), kind)
+
+
 def position_map(names: Mapping[Atom, Atom]) -> dict[Atom, TracedNode]:
     return {a: Position(b) for a, b in names.items()}
 

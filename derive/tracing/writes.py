@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
-from derive.tracing.context import OPERATIONS, Context
-from derive.tracing.graph import is_write, name_of
+from derive.tracing.context import OPERATIONS, Computed, Context
+from derive.tracing.graph import Graph, is_write, name_of
 from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
@@ -307,3 +307,63 @@ def _storage_of_parts(node: Any) -> int | None:
     if isinstance(made, tuple | list) and made and hasattr(made[0], "untyped_storage"):
         return int(made[0].untyped_storage()._cdata)
     return None
+
+
+# -------------------------------------------------------------------- computed inputs
+
+
+@dataclass(frozen=True)
+class ComputedInputs:
+    """Inputs without gradient that torch computes in each call, by a part of the traced graph."""
+
+    names: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """The tensors that they are computed from."""
+    module: Any = None
+    unread: DeriveError | None = None
+    """Why the first of them has no reading."""
+
+    def added(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the tensors of a call, and those that are computed from them."""
+        import torch
+
+        if self.module is None:
+            return tensors
+        with torch.no_grad():
+            found = self.module(*(tensors[n] for n in self.arguments))
+        return {**tensors, **dict(zip(self.names, found, strict=True))}
+
+    def said(self) -> Any:
+        """Return the code of the computation, and its constants."""
+        held = {} if self.module is None else dict(self.module.named_buffers())
+        return getattr(self.module, "code", ""), {n: t.tolist() for n, t in held.items()}
+
+
+def computed_inputs(graph: Graph, results: Mapping[str, Computed]) -> ComputedInputs:
+    """Return the computation of these results, with the writes that it depends on."""
+    import torch
+
+    if not results:
+        return ComputedInputs()
+    wanted, read = {r.node for r in results.values()}, set[int | None]()
+    for node in reversed(graph.graph.nodes):
+        if node in wanted or (is_write(node) and _storage(node) in read):
+            wanted |= {node, *node.all_input_nodes}
+            read |= {*map(_storage, node.all_input_nodes)} - {None}
+    made, copies, outputs = torch.fx.Graph(), dict[Any, Any](), dict[str, Any]()
+    for node in graph.graph.nodes:
+        if node not in wanted and name_of(node.target) not in ("_enter_autocast", "_exit_autocast"):
+            continue
+        own = copies[node] = made.node_copy(node, copies.__getitem__)
+        own.meta = {}
+        for name, r in results.items():
+            if r.node is node:
+                if r.part is not None:
+                    own = made.call_function(operator.getitem, (own, r.part))
+                # A later write may change the result itself.
+                outputs[name] = made.call_method("clone", (own,))
+    made.output(tuple(outputs[name] for name in results))
+    pairs = zip(graph.inputs, graph.graph.nodes, strict=False)
+    arguments = tuple(name for name, holder in pairs if holder in wanted)
+    module = torch.fx.GraphModule(graph.graph.owning_module, made)
+    return ComputedInputs(tuple(results), arguments, module, next(iter(results.values())).unread)
