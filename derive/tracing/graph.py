@@ -148,6 +148,12 @@ def _trace_error(error: Exception) -> DeriveError:
             "decision as an argument, or select values with torch.where",
             kind="data-dependent",
         )
+    if "Unbacked" in name:
+        return DeriveError(
+            f"{UNREAD}{where}: the number of elements depends on the values of a tensor; compute "
+            "it outside and pass it as an argument",
+            kind="data-dependent",
+        )
     if ".numpy()" in text:
         return unread(
             f"{UNREAD}{where}: the function leaves torch for NumPy; use torch operations, or "

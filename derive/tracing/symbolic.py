@@ -176,6 +176,7 @@ def _symbolic_replacements() -> Any:
     others |= dict.fromkeys(along, _taken_along)
     others |= dict.fromkeys((torch.msort, torch.Tensor.msort), lambda x: x.sort(0).values)
     others |= dict.fromkeys((torch.median, torch.Tensor.median), _median)
+    others |= dict.fromkeys((torch.quantile, torch.Tensor.quantile), _quantile)
 
     class Others(TorchFunctionMode):
         def __torch_function__(
@@ -417,6 +418,23 @@ def _median(x: Any, *args: Any, **named: Any) -> Any:
         return x.median(*args, **named)
     same = x == x.flatten().median(0).values.detach()
     return torch.where(same, x, 0).sum() / same.sum()
+
+
+def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
+    """Return the quantile, between the values at two positions of the sorted ones."""
+    import torch
+
+    if isinstance(q, torch.Tensor) or (dim is None and keepdim) or named:
+        return torch.quantile(x, q, dim, keepdim, **named)
+    x, dim = (x.flatten(), 0) if dim is None else (x, dim)
+    last = x.shape[dim] - 1
+    ordered, place = x.sort(dim).values, torch.full((), q * last, dtype=x.dtype)
+    # A nan, which makes the quantile nan, comes last.
+    undefined, end = x.isnan().any(dim, keepdim=True), torch.full((), last)
+    ends = (torch.where(undefined, end, n.long()) for n in (place, place.ceil()))
+    low, high = (ordered.gather(dim, n) for n in ends)
+    made = low + (place - place.floor()) * (high - low)
+    return made if keepdim else made.squeeze(dim)
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

@@ -81,6 +81,10 @@ ORDERS = {
         :, torch.bucketize(x[0], torch.tensor([-0.5, 0.5]).to(x.dtype))
     ].exp(),
     "of integers": lambda x, i: x * i.sort().values[:, None] * torch.isin(i, i[:2])[:, None],
+    "quantiles": lambda x, i: (
+        torch.quantile(x, 0.3, -1, keepdim=True) * x,
+        x.quantile(0.5) * x.exp().quantile(1.0, 0),
+    ),
     "lovasz": _lovasz,
     "sparsemax": _sparsemax,
     "a router": _router,
@@ -141,6 +145,20 @@ def test_a_number_that_positions_depend_on_is_a_constant():
         ({"scale": 0.5}, ("eps",)),
         ({"scale": -0.7}, ("eps",)),
     ]
+
+
+def test_a_quantile_has_its_number_as_a_parameter_and_is_nan_beside_nan():
+    def clipped(x, q=0.75):
+        return x / torch.quantile(x.abs(), q, dim=-1, keepdim=True)
+
+    f, x = derive.differentiate(clipped, time=1e9), _inputs(3, 6)[0]
+    for q in (0.75, 0.4, 0.99):
+        torch.testing.assert_close(f(x, q), clipped(x, q))
+    x = x.detach()
+    x[1, 2] = torch.nan
+    torch.testing.assert_close(f(x), clipped(x), equal_nan=True)
+    ((made,),) = f.known.made.values()
+    assert made.numbers == ("q",)
 
 
 class Router(nn.Module):
