@@ -25,7 +25,9 @@ class Outcome:
     """What backward returned, before the engine summed or rejected it."""
     error: str = ""
     changed: tuple[str, ...] = ()
-    """Forbidden in-place changes: of a cotangent or an input."""
+    """Forbidden in-place changes: of a cotangent, or of an input that has a gradient."""
+    state: tuple[str, ...] = ()
+    """Inputs without a gradient that are changed in place, such as running statistics."""
 
     def shape_error(self, n: int) -> str:
         """Describe why the engine rejects the shape of a gradient; '' if it accepts it."""
@@ -105,7 +107,7 @@ def _run_and_pull(
     asked = _engine_gradients(leaves, [o for o, _ in pairs], given, not subject.once)
     # Clone: a second call of backward may overwrite tensors that it keeps.
     made.given = {n: None if g is None else _dense(g).detach().clone() for n, g in asked.items()}
-    changed = []
+    changed, state = [], []
     names = subject.cotangents(len(made.cotangents))
     numbers = [n for n, g in enumerate(made.cotangents) if g is not None]
     for n, (_, g), now in zip(numbers, pairs, given, strict=False):
@@ -114,9 +116,13 @@ def _run_and_pull(
     if not copied:
         arguments = subject.names(len(made.args))
         for n, old in before.items():
-            if not _equal_with_nan(old, made.args[n].detach()):
+            if _equal_with_nan(old, made.args[n].detach()):
+                continue
+            if made.given.get(n) is None:
+                state.append(arguments[n])
+            else:
                 changed.append(f"the input {arguments[n]} is changed in place")
-    made.changed = tuple(changed)
+    made.changed, made.state = tuple(changed), tuple(state)
     if not changed and not subject.once:
         made.changed = _compare_second_call(subject, made, outputs, pairs[0][0].grad_fn)
 
@@ -163,7 +169,7 @@ def _compare_second_call(
             names = subject.names(len(made.args))
             return (
                 f"a second call of backward gives another gradient of {names[n]}: it changes what "
-                "forward saved",
+                "forward saved; --once judges the first call alone",
             )
     return ()
 

@@ -213,6 +213,8 @@ class Audit:
                 self.enter,
             )
             found += judge.all()
+        if state := dict.fromkeys(name for o in self.outcomes for name in o.state):
+            self.remarks.append(f"changed in place, without a gradient: {', '.join(state)}")
         told = by_level(found, constant)
         second = ""
         if not told.wrong:

@@ -259,6 +259,28 @@ def test_a_second_call_that_differs_is_named_so():
     assert audited(forward, back, torch.randn(4, 3), once=True).right
 
 
+def moved_rows(ctx, x, places, rows):
+    ctx.rows = rows
+    kept(ctx, x, places)
+    return x @ rows.T
+
+
+def move_rows(ctx, G):
+    x, places = ctx.saved_tensors
+    dx = G @ ctx.rows
+    ctx.rows[places] = 0.9 * ctx.rows[places] + 0.1 * x
+    return dx, None, None
+
+
+def test_a_state_may_change_in_place_and_judged_once_in_backward_too():
+    calls = torch.randn(3, 4, requires_grad=True), torch.tensor([0, 4, 2]), torch.randn(5, 4)
+    twice = audited(moved_rows, move_rows, *calls)
+    assert twice.verdict == "wrong" and "--once judges the first call alone" in str(twice)
+    once = audited(moved_rows, move_rows, *calls, once=True)
+    assert once.verdict == "right"
+    assert "changed in place, without a gradient: rows" in once.remarks
+
+
 def test_an_input_on_ctx_and_autocast_are_remarks():
     def forward(ctx, x, w):
         ctx.x = x

@@ -76,12 +76,14 @@ class GroupNorm(Function):
 
 
 class BatchNorm(Function):
-    """Batch statistics in training, running statistics otherwise."""
+    """Batch statistics in training, which move the running ones; these otherwise."""
 
     @staticmethod
     def forward(ctx, x, weight, bias, mean, var, training):
         if training:
+            running_mean, running_var = mean, var
             mean, var = x.mean(0), x.var(0, correction=0)
+            running_mean.lerp_(mean, 0.1), running_var.lerp_(var, 0.1)
         rstd = torch.rsqrt(var + 1e-5)
         xhat = (x - mean) * rstd
         ctx.save_for_backward(xhat, rstd, weight)
