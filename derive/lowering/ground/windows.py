@@ -179,13 +179,18 @@ def zero_padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -
     size: Code = Dim(axis.extent)
     for more in (before, after):
         size = size if more is zero else Binary("+", size, more)
-    start = zero if before is zero else Unary("-", before)
+    return _from_before(scope, value, n, before, size)
+
+
+def _from_before(scope: Scope, value: Value, n: int, before: Code, size: Code) -> Value:
+    """Return ``size`` elements along axis n, after so many zeros, and before zeros."""
+    start = before if before is literal(0) else Unary("-", before)
     place = scope.frame.position(value.axes, n)
     return replace(value, code=FunctionCall("rt.window", (value.code, place, start, size)))
 
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
-    """Return the value with zeros before and after along several axes."""
+    """Return the value with zeros before and after along axes, which then have their sizes."""
     groups = [n for n, i in enumerate(value.axes) if i is not None and i.group]
     last = max(groups, default=-1)
     ends = {n: around for n, around in amounts.items() if n > last}
@@ -196,9 +201,10 @@ def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, C
     before = {n: around for n, around in amounts.items() if n <= last}
     if len(before) > 1:
         raise NeedsFlatGroups("zeros along several axes before a group")
-    for n, around in before.items():
-        # All other axes have their full size by now.
-        value = zero_padded(scope, value, n, *around)
+    for n, (zeros, _) in before.items():
+        axis = value.axes[n]
+        assert axis is not None
+        value = _from_before(scope, value, n, zeros, Dim(axis.extent))
     return value
 
 

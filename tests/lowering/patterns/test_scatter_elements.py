@@ -20,6 +20,7 @@ GRADIENTS = {
     "op f(x[t,n]) -> y\ny[n] = x[size(t)-2,n]**2*x[0,n]": "(0, 0, x.shape[0] - 2, 1))",
     "op f(x[*p,k]) -> y\ny[*p] = x[*p,size(k)-1]**3": "(x.shape[-1] - 1, 0))",
     "op f(x[*p,k,j]) -> y\ny[*p] = x[*p,size(k)-1,0]**3": "functional.pad",
+    "op f(x[k,*p,j]) -> y\ny[*p] = x[2,*p,1]**3": ", -2, x.shape[0])",
     "op f(x[u]) -> y\ny[s] = x[s+2]**2": "grad_x = ",
 }
 
