@@ -81,6 +81,7 @@ def as_function(
     arguments: Any = (list(bound.args), dict(bound.kwargs))
     names, own = list(tensors), module_tensors(module, tensors)
     tensors |= {label: t for label, (_, t) in own.items()}
+    slots = _slots(module, own)
 
     def call(**given: Any) -> Any:
         made = (list(arguments[0]), dict(arguments[1]))
@@ -92,10 +93,13 @@ def as_function(
                     result = function(*positional, **keywords)
                 changed.update(assigned())
                 return fields_of(result)
-            held = {name: given[label] for label, (name, _) in own.items()}
-            result = torch.func.functional_call(module, held, tuple(positional), keywords)
+            held = {name: given[label] for name, label in slots.items()}
+            # torch would leave the tensors that are given in a module that has two names.
+            result = torch.func.functional_call(
+                module, held, tuple(positional), keywords, tie_weights=False
+            )
             # An assignment to a buffer is in the dict.
-            changed.update(n for label, (n, _) in own.items() if held[n] is not given[label])
+            changed.update(n for n, label in slots.items() if held[n] is not given[label])
             return fields_of(result)
 
     def fields_of(result: Any) -> Any:
@@ -155,6 +159,17 @@ def module_tensors(module: Any, taken: Collection[str]) -> dict[str, tuple[str, 
                 label += "_"
             found[label] = name, t
     return found
+
+
+def _slots(module: Any, own: Mapping[str, tuple[str, Any]]) -> dict[str, str]:
+    """Return the input name of each parameter and buffer, by one dotted name of its place."""
+    labels = {id(t): label for label, (_, t) in own.items()}
+    return {
+        f"{name}.{key}" if name else key: labels[id(t)]
+        for name, m in (() if module is None else module.named_modules())
+        for key, t in (*m._parameters.items(), *m._buffers.items())
+        if t is not None
+    }
 
 
 def _labels(labels: Sequence[str], bound: inspect.BoundArguments, count: int) -> list[str]:
@@ -227,50 +242,6 @@ def _owners(function: Any) -> dict[str, Any]:
     return {"": owner} if bound else {}
 
 
-@contextmanager
-def restored_containers(function: Any) -> Iterator[Callable[[], list[str]]]:
-    """Restore the lists and dicts that a function may change at exit.
-
-    These are attributes as in `restored_attributes`, and what the function reads by a name from
-    outside. Yields a function that returns the names of those that changed.
-    """
-    kept = [(name, x, copy(x)) for name, x in _containers(function, _owners(function))]
-    found: list[str] = []
-    try:
-        yield lambda: found
-    finally:
-        for name, now, then in kept:
-            if len(now) != len(then) or any(x is not y for x, y in _elements(now, then)):
-                found.append(name)
-                now.clear()
-                now.update(then) if isinstance(now, dict) else now.extend(then)
-
-
-def _containers(function: Any, owners: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the lists and dicts that a function may change, each with its name."""
-    import torch
-
-    own = vars(torch.nn.Module()).keys()
-    yield from (
-        (f"{name}.{key}" if name else key, x)
-        for name, m in owners.items()
-        for key, x in vars(m).items()
-        if isinstance(x, list | dict) and key not in own
-    )
-    forwards = [type(m).forward for m in owners.values() if isinstance(m, torch.nn.Module)]
-    for f in dict.fromkeys(getattr(f, "__func__", f) for f in (function, *forwards)):
-        if inspect.isfunction(f):
-            outside = inspect.getclosurevars(f)
-            named = {**outside.globals, **outside.nonlocals}.items()
-            yield from ((name, x) for name, x in named if isinstance(x, list | dict))
-
-
-def _elements(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
-    yield from zip(a, b, strict=True)
-    if isinstance(a, dict):
-        yield from zip(a.values(), b.values(), strict=True)
-
-
 # -------------------------------------------------------------------- calls that are repeated
 
 
@@ -326,9 +297,12 @@ class BoundCall:
 
 def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
     """Return the cache key of a call; None if an argument is no plain tensor, number or flag."""
-    found = [_argument_key(x) for x in args]
-    for name, x in named.items():
-        found += [name, _argument_key(x)]
+    try:
+        found = [_argument_key(x) for x in args]
+        for name, x in named.items():
+            found += [name, _argument_key(x)]
+    except RuntimeError:  # a nested tensor has no shape
+        return None
     return None if None in found else tuple(found)
 
 

@@ -99,6 +99,7 @@ class Context:
     def __init__(self, graph: Graph, inputs: dict[str, tv.TracedValue], taken: set[str]) -> None:
         self.sizes = SymbolicSizes(graph.shapes)
         self.answers = graph.answers
+        self.given = graph.given
         self.inputs = inputs
         self.taken = taken
         self.equations: list[TracedEquation] = []

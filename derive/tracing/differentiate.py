@@ -14,13 +14,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
-from derive.algebra.expr import tensors
+from derive.algebra.expr import Access, Call, Expr, Iverson, Rel
 from derive.errors import DeriveError, DeriveWarning
 from derive.memory import loaded
 from derive.notation.operation import Operation
@@ -31,16 +33,19 @@ from derive.tracing.calls import (
     collected,
     key_of,
     module_tensors,
-    restored_containers,
     source_of,
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
+from derive.tracing.surroundings import Surroundings, surroundings_of, without_hooks
 from derive.tracing.writes import ComputedInputs
 
 # ----------------------------------------------------------------------------------------- readings
 # Cache of derived code by kind of arguments, and the decision whether it runs.
 
 READING: ContextVar[bool] = ContextVar("READING", default=False)
+
+_LOCK = threading.RLock()
+"""Held while a function is read: functions of torch and Python are replaced then."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,17 @@ class LoadedFunction:
     """Numbers whose role is unclear, with their values in this reading."""
     outputs: tuple[str, ...]
     structure: Any
+    same: Sequence[str | None] = ()
+    """The input that each result is; None if it is a new tensor."""
     kind: Any = None
     """Dataclass of the result, whose fields the structure has."""
     casts: Sequence[Any] = ()
     """Dtypes of outputs that the function casts, as x.to(dtype), each None if it is right."""
     prepared: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """What is done to an input before the call: ``detach`` if no equation reads it, so that its
-    gradient is None, not zeros; ``long`` if it has integers of another dtype."""
+    """What is done to an input before the call: ``detach`` if no gradient reaches it, so that it is
+    None, not zeros; ``long`` if it has integers of another dtype."""
+    reach: Sequence[frozenset[str]] = ()
+    """The inputs that gradients of each result may reach; () if each result reaches all of them."""
     computed: ComputedInputs = field(default_factory=ComputedInputs)
     """Inputs that are no arguments of the function, such as the positions of a sort."""
     refused: list[str] = field(default_factory=list)
@@ -73,11 +82,17 @@ class LoadedFunction:
         given = [steps[n](tensors[n]) if n in steps else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
         results = found if isinstance(found, tuple) else (found,)
+        if self.reach and not _transformed():
+            needed = {n for n in self.inputs if tensors[n].requires_grad}
+            pairs = zip(results, self.reach, strict=True)
+            results = tuple(x.detach() if needed.isdisjoint(own) else x for x, own in pairs)
         left = iter(results)
         every: list[Any] = [next(left) if has else None for has in self.outputs]
         if any(self.casts):
             pairs = zip(every, self.casts, strict=True)
             every = [x if dtype is None else x.to(dtype) for x, dtype in pairs]
+        if any(self.same):
+            every = [x if n is None else tensors[n] for x, n in zip(every, self.same, strict=True)]
         result = tree_unflatten(every, self.structure)
         if self.kind is None:
             return result
@@ -85,6 +100,14 @@ class LoadedFunction:
         for name, value in result.items():
             object.__setattr__(made, name, value)
         return made
+
+
+def _transformed() -> bool:
+    """True if a transform of torch.func or forward mode is active."""
+    import torch
+
+    level: int = torch.autograd.forward_ad._current_level
+    return level >= 0 or torch._C._are_functorch_transforms_active()
 
 
 @dataclass(frozen=True)
@@ -118,6 +141,12 @@ class KnownReadings:
     """Number of elements below which the function is cheaper than derived code."""
     unchanged: set[Any] = field(default_factory=set)
     """Calls that the original function runs, by their exact shapes."""
+    around: Surroundings | None = None
+    """What the derived code assumes of closures, globals and attributes."""
+    owner: Any = None
+    """The function or module that was read."""
+    changes: list[str] = field(default_factory=list)
+    """What was another value in a later call, so that derived code was dropped."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return the result of a cached call, else the key to cache the call under.
@@ -126,8 +155,13 @@ class KnownReadings:
         """
         import torch
 
-        if torch.compiler.is_compiling() or READING.get():
+        if torch.compiler.is_compiling() or _runs_plainly(owner):
             return UncachedCall(None)
+        if self.around is not None:
+            if owner is not self.owner:  # a shallow copy of a module
+                return UNCHANGED
+            if (name := self.around.changed()) is not None:
+                self._forget(name)
         key = key_of(args, named)
         key = None if key is None else (_mode(owner), key)
         if key in self.unchanged:
@@ -155,10 +189,16 @@ class KnownReadings:
                 self.unchanged.clear()
             self.unchanged.add(key)
 
-    def __deepcopy__(self, memo: Any) -> KnownReadings:
-        """Return what a copy of a module knows: derived code holds no tensors."""
-        held = dict(self.facts), dict(self.cheaper)
-        return KnownReadings(self.time, self.memory, dict(self.made), {}, *held)
+    def _forget(self, name: str) -> None:
+        """Drop the derived code, as a value that it was read with is another one."""
+        self.changes.append(name)
+        self.calls.clear()
+        self.made = {key: found for key, found in self.made.items() if found is None}
+        self.around = None
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle the limits alone: the attributes of a copy may become other ones."""
+        return KnownReadings, (self.time, self.memory)
 
     def find(
         self, function: Any, bound: inspect.BoundArguments, name: str, warn: bool
@@ -188,9 +228,33 @@ class KnownReadings:
                 return made
         if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
             return None
-        again = key in self.cheaper
+        with _LOCK:
+            if len(self.made.get(key) or ()) > len(found):  # another thread was faster
+                return self.find(function, bound, name, warn)
+            return self._read(function, bound, name, key, count, warn)
+
+    def _read(
+        self,
+        function: Any,
+        bound: inspect.BoundArguments,
+        name: str,
+        key: Any,
+        count: int,
+        warn: bool,
+    ) -> LoadedFunction | None:
+        """Read the function for these arguments; return None if derived code is not to run."""
+        found = self.made.get(key) or []
+        again, around = key in self.cheaper, surroundings_of(function)
         try:
-            new, fact = _derive_and_cost(function, bound)
+            if len(self.changes) > _CHANGES:
+                raise DeriveError(
+                    f"{self.changes[-1]} changes between calls; pass it as an argument",
+                    kind="torch-state",
+                )
+            around.add_generators(bound.arguments)
+            with around.restored() as changed, without_hooks(function):
+                new, fact = _derive_and_cost(function, bound)
+            _refuse_changes(changed())
         except DeriveError as error:
             self.made[key] = None
             new, fact = None, Fact(str(error))
@@ -204,9 +268,10 @@ class KnownReadings:
         self.facts[key, len(found)] = fact
         if new is not None:
             self.made[key] = [*found, new]
+            self.around, self.owner = self.around or around, function
         elif warn and not again:
             message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
-            warnings.warn(message, DeriveWarning, stacklevel=4)
+            warnings.warn(message, DeriveWarning, stacklevel=5)
         return new
 
 
@@ -252,12 +317,21 @@ def _argument_kind(x: Any) -> Any:
     return type(x), x
 
 
+_CHANGES = 4
+"""Number of times that a function is read anew because of a closure, global or attribute."""
+
 _FAR = 8
 """Derived code that cost too much is estimated again at this many times the elements."""
 
 
 def numbers_of(bound: inspect.BoundArguments) -> dict[str, float]:
     return {k: v for k, v in bound.arguments.items() if type(v) is float}
+
+
+def _refuse_changes(names: Sequence[str]) -> None:
+    if names:
+        text = f"the function changes {', '.join(names)} as it runs"
+        raise DeriveError(text, kind="torch-state")
 
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
@@ -269,42 +343,102 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
 
     reading = READING.set(True)
     try:
-        with restored_containers(function) as changed:
-            found = reading_of(function, bound)
+        found = reading_of(function, bound)
     finally:
         READING.reset(reading)
-    if every := [*found.changed, *changed()]:
-        raise DeriveError(f"the function changes {', '.join(every)} as it runs", kind="torch-state")
+    _refuse_changes(found.changed)
     if found.asked:
         raise DeriveError(
             f"derived code would skip a check of values: {found.asked[0]}", kind="data-dependent"
         )
     numbers = numbers_of(bound)
     inputs = tuple(t.name for t in found.operation.inputs)
-    read = frozenset[str]().union(*(tensors(e.body) for e in found.operation.equations))
-    prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in read}
+    reach = _reached(found.operation)
+    every = frozenset[str]().union(*reach)
+    prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in every}
     prepared |= dict.fromkeys(_to_int64(found.operation, found.tensors), torch.Tensor.long)
     prepared |= dict.fromkeys(found.written, _from_the_start)
     made = LoadedFunction(
-        function=load(found.operation),
+        function=_with_absent_gradients(load(found.operation), inputs, reach),
+        reach=() if all(own == every for own in reach) else reach,
         inputs=inputs,
         numbers=found.numbers,
         constants={n: v for n, v in numbers.items() if n not in found.numbers},
         outputs=found.outputs,
         casts=[torch.bool if kind == "bool" else None for kind in found.outputs],
         structure=found.structure,
+        same=found.same,
         kind=found.kind,
         prepared=prepared,
         computed=found.computed,
     )
     plain = cost_of(found.function, found.tensors)
     code = _as_of_tensors(found.operation)
-    counted = dataclasses.replace(made, function=code, kind=None, casts=())
+    counted = dataclasses.replace(made, function=code, kind=None, casts=(), same=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     if plain is not None and ours is not None:
         pairs = zip(plain.dtypes, ours.dtypes, strict=True)
         made = dataclasses.replace(made, casts=[a if a is not b else None for a, b in pairs])
     return made, Fact("", plain, ours)
+
+
+def _reached(op: Operation) -> list[frozenset[str]]:
+    """Return the inputs that gradients of each output may reach: not by detach or a comparison."""
+    found = {t.name: frozenset({t.name} if t.kind == "float" else ()) for t in op.inputs}
+
+    def of(e: Expr) -> frozenset[str]:
+        match e:
+            case Access(name):
+                return found[name]
+            case Call("detach") | Iverson() | Rel():
+                return frozenset()
+        return frozenset[str]().union(*map(of, e.parts()))
+
+    for e in op.equations:
+        found[e.name] = of(e.body) if e.kind == "float" else frozenset()
+    return [found[name] for name in op.outputs]
+
+
+def _with_absent_gradients(
+    function: Any, inputs: Sequence[str], reach: Sequence[frozenset[str]]
+) -> Any:
+    """Return generated code whose gradients are None where no used output reaches the input.
+
+    Zeros instead would let an optimizer decay the weights of a head that has no part in the loss.
+    """
+    import torch
+
+    floats = [own for own in reach if own]
+    if all(own == floats[0] for own in floats):
+        return function
+    own, names = function.__globals__, function.__code__.co_names
+    kinds = [n for n in names if inspect.isclass(own.get(n))]
+    kinds = [n for n in kinds if issubclass(own[n], torch.autograd.Function)]
+    # Another one is its subclass for forward mode.
+    name = min(kinds, key=lambda n: len(own[n].__mro__))
+    base, count = own[name], len(reach)
+    outputs = [[k for k, own in enumerate(reach) if n in own] for n in inputs]
+
+    def setup_context(ctx: Any, given: Any, output: Any) -> None:
+        base.setup_context(ctx, given, output)
+        ctx.set_materialize_grads(False)
+        ctx.absent = [(x.shape, x.dtype, x.device) for x in output[:count]]
+
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        filled = list(cotangents)
+        for n, (shape, dtype, device) in enumerate(ctx.absent):
+            if filled[n] is None and reach[n]:
+                filled[n] = torch.zeros(shape, dtype=dtype, device=device)
+        found = list(base.backward(ctx, *filled))
+        if all(G is None for G in cotangents[count:]):
+            for n, own in enumerate(outputs):
+                if all(cotangents[k] is None for k in own):
+                    found[n] = None
+        return tuple(found)
+
+    made = {"setup_context": staticmethod(setup_context), "backward": staticmethod(backward)}
+    kind = type(base.__name__, (base,), made)
+    return FunctionType(function.__code__, {**own, name: kind}, function.__name__)
 
 
 def _from_the_start(positions: Any) -> Any:
@@ -455,8 +589,21 @@ def _derived_class(kind: Any) -> Any:
         name, known = kind.__name__, self._derived
         return _run_uncached(found.key, known, name, plain, bound, (args, named), self)
 
-    own = {"forward": functools.wraps(kind.forward)(forward), "__module__": kind.__module__}
-    return type(kind.__name__, (kind,), own)
+    def reduced(self: Any, protocol: Any) -> Any:
+        """Return what copies and pickles of the module are made of: its own class."""
+        rebuild, args, *rest = kind.__reduce_ex__(self, protocol)
+        args = (kind if x is type(self) else x for x in args)
+        return _copied, (rebuild, *args), *rest
+
+    own = {"forward": functools.wraps(kind.forward)(forward), "__reduce_ex__": reduced}
+    return type(kind.__name__, (kind,), {**own, "__module__": kind.__module__})
+
+
+def _copied(rebuild: Callable[..., Any], *args: Any) -> Any:
+    made = rebuild(*args)
+    kind: Any = type(made)
+    made.__class__ = _derived_class(kind)
+    return made
 
 
 def _run_uncached(
@@ -471,7 +618,7 @@ def _run_uncached(
     """Run derived code, which is made now if it is new; or the original, if there is none."""
     args, named = arguments
     bound.apply_defaults()
-    if _traced(bound):
+    if _traced(bound) or _runs_plainly(module):
         return plain(*args, **named)
     made = known.find(plain if module is None else module, bound, name, warn=module is None)
     if made is None:
@@ -545,12 +692,25 @@ def _run_derived(
 
 
 def _traced(bound: inspect.BoundArguments) -> bool:
-    """True if torch traces the call without compiling, or while a function is being read."""
+    """True if torch traces the call without compiling, or an argument has no shape."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
     if torch.compiler.is_compiling():
         return False
-    if READING.get():
+    given = bound.arguments.values()
+    return any(isinstance(x, FakeTensor | torch.fx.Proxy) for x in given) or any(
+        x.is_nested for x in given if isinstance(x, torch.Tensor)
+    )
+
+
+def _runs_plainly(owner: Any) -> bool:
+    """True while a function is read or traced by torch.jit, or if each module has a hook."""
+    import torch
+
+    if torch.compiler.is_compiling():
+        return False
+    if READING.get() or torch._C._get_tracing_state() is not None:
         return True
-    return any(isinstance(t, FakeTensor) for t in bound.arguments.values())
+    hooked: Any = torch.nn.modules.module._has_any_global_hook
+    return isinstance(owner, torch.nn.Module) and bool(hooked())

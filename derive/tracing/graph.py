@@ -49,6 +49,8 @@ class Graph:
     shapes: Any
     output: Any = None
     places: dict[str, SourceStatement] = field(default_factory=dict)
+    given: Sequence[int | None] = ()
+    """For each tensor of the result, the input that it is."""
     answers: Sequence[Answer] = ()
     """Assumed results of value checks; a call raises an error for another result."""
 
@@ -61,6 +63,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
 
     mode, fakes, shapes = without_data(tensors)
     outputs: list[Any] = []
+    same: list[list[int | None]] = []
 
     def flat(*given: Any) -> Any:
         made = function(**dict(zip(tensors, given, strict=True)))
@@ -77,6 +80,8 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
                     kind="torch-result",
                 )
         outputs.append(made)
+        places = {id(x): n for n, x in enumerate(given)}
+        same.append([places.get(id(x)) for x in leaves])
         return leaves
 
     answers = validations(function, tensors)
@@ -94,7 +99,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             raise
         except Exception as error:
             raise _trace_error(error) from error
-    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), answers)
+    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers)
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:

@@ -79,6 +79,8 @@ class Reading:
     """Inputs that are no arguments of the function."""
     structure: Any
     """Pytree structure of the function's result."""
+    same: tuple[str | None, ...]
+    """For each output, the input that the function returns as it is."""
     kind: Any = None
     """Dataclass of the function's result, whose fields ``structure`` has."""
     changed: tuple[str, ...] = ()
@@ -281,6 +283,7 @@ def _reading(
         numbers=tuple(n for n in numbers if n in known),
         outputs=tuple("" if x is None else x[1].kind for x in made[0]),
         structure=made[1],
+        same=tuple(None if n is None else [*tensors][n] for n in context.given),
         kind=next(iter(call.kinds), None),  # type: ignore[attr-defined]
         asked=tuple(map(str, context.answers)),
         written=context.written,

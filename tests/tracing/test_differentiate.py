@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -11,6 +13,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
+from torch.nn.utils.parametrize import register_parametrization
 
 import derive
 
@@ -546,3 +550,240 @@ def test_an_object_whose_attributes_may_change_is_not_remembered():
         g(x, settings)
     settings.power = 5.0
     torch.testing.assert_close(g(x, settings), 5 * torch.sin(x))
+
+
+SCALE, WIDTHS = 2.0, torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+
+
+class Settings:
+    scale = 2.0
+
+
+def doubled(x):
+    return x * 2
+
+
+def outside():
+    """Yield (function, change): a function that reads what the change sets."""
+    scale, table = 2.0, {"f": torch.tanh}
+
+    def set_closure():
+        nonlocal scale
+        scale = 5.0
+
+    own, held = SimpleNamespace(w=torch.ones(3)), torch.ones(3)
+    now = globals()
+    yield lambda x: torch.tanh(x) * scale, set_closure
+    yield lambda x: torch.tanh(x) * SCALE, lambda: now.update(SCALE=5.0)
+    yield lambda x: torch.tanh(x) * WIDTHS, lambda: WIDTHS.mul_(5)
+    yield lambda x: torch.tanh(x) * Settings.scale, lambda: setattr(Settings, "scale", 5.0)
+    yield lambda x: torch.tanh(doubled(x)), lambda: now.update(doubled=torch.exp)
+    yield lambda x: table["f"](x) * 2, lambda: table.update(f=torch.exp)
+    yield lambda x: torch.tanh(x) * own.w, lambda: setattr(own, "w", 5 * own.w)
+    yield functools.partial(lambda w, x: x.tanh() * w, held), lambda: held.mul_(5)
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_a_value_outside_of_a_function_may_change(at):
+    f, change = [*outside()][at]
+    g, x = derive.differentiate(f), leaf(2, 3)
+    for _ in range(2):
+        y = g(x)
+        assert "Backward" in type(y.grad_fn).__name__ and g.known.around is not None
+        torch.testing.assert_close(y, f(x))
+        change()
+
+
+def test_a_function_is_not_read_anew_for_ever():
+    own = SimpleNamespace(step=0)
+    g, x = derive.differentiate(lambda x: torch.tanh(x) / (1 + own.step)), leaf(2, 3)
+    for own.step in range(5):
+        torch.testing.assert_close(g(x), torch.tanh(x) / (1 + own.step))
+    own.step = 7
+    with pytest.warns(derive.DeriveWarning, match="own.step changes between calls; pass it as an"):
+        torch.testing.assert_close(g(x), torch.tanh(x) / 8)
+
+
+def test_what_a_function_counts_outside_is_counted_once():
+    calls, log, drawn = 0, SimpleNamespace(values=[]), torch.Generator().manual_seed(3)
+
+    def counted(x):
+        nonlocal calls
+        calls += 1
+        log.values.append(x.detach().sum())
+        return x * 2
+
+    g, x = derive.differentiate(counted), leaf(3)
+    with pytest.warns(derive.DeriveWarning, match=r"changes calls, log.values as it runs"):
+        g(x)
+    g(x)
+    assert calls == 2
+    torch.testing.assert_close(log.values, [x.detach().sum()] * 2)
+    h = derive.differentiate(lambda x, how: x * torch.rand(3, generator=how))
+    with pytest.warns(derive.DeriveWarning, match="runs unchanged"):
+        h(x, drawn)
+    again = torch.Generator().manual_seed(3)
+    torch.rand(3, generator=again)
+    assert torch.equal(drawn.get_state(), again.get_state())
+
+
+class Scaled(nn.Module):
+    rate = 0.5
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down, self.scale = nn.Linear(3, 5), nn.Linear(5, 2), 2.0
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x) * self.rate)) * self.scale
+
+
+class Cubed(nn.Module):
+    def forward(self, w):
+        return w**3
+
+
+def untie(module):
+    module.down.weight = nn.Parameter(torch.ones(2, 5))
+
+
+MODULE_CHANGES = {
+    "attribute": lambda m: setattr(m, "scale", 5.0),
+    "attribute of the class": lambda m: setattr(m, "rate", 0.25),
+    "submodule": lambda m: setattr(m, "up", nn.Sequential(nn.Linear(3, 5), nn.Sigmoid())),
+    "no bias": lambda m: setattr(m.up, "bias", None),
+    "method": lambda m: setattr(m.up, "forward", lambda x: x.sum() + torch.ones(len(x), 5)),
+    "hook": lambda m: m.up.register_forward_hook(lambda m, x, y: y * 2),
+    "hook before": lambda m: m.up.register_forward_pre_hook(lambda m, x: (x[0] * 2,)),
+    "own hook": lambda m: m.register_forward_pre_hook(lambda m, x: (x[0] * 2,)),
+    "hook of the gradient": lambda m: m.up.register_full_backward_hook(lambda m, g, G: (g[0] * 2,)),
+    "parametrization": lambda m: register_parametrization(m.up, "weight", Cubed()),
+    "pruned": lambda m: prune.l1_unstructured(m.up, "weight", 0.5),
+    "weight": untie,
+}
+
+
+@pytest.mark.parametrize("early", [False, True], ids=["between calls", "before"])
+@pytest.mark.parametrize("change", MODULE_CHANGES.values(), ids=MODULE_CHANGES)
+def test_a_module_may_change(change, early):
+    plain = Scaled()
+    derived = derive.replace(copy.deepcopy(plain), time=9, memory=9)
+    x = torch.randn(4, 3, requires_grad=True)
+    for n in range(3):
+        if n == 1 - early:
+            for m in (plain, derived):
+                torch.manual_seed(0)
+                change(m)
+        for m in (plain, derived):
+            x.grad = None
+            m.zero_grad(), m(x).sin().sum().backward()
+            m.found = [x.grad, *(p.grad for p in m.parameters())]
+        torch.testing.assert_close(derived(x), plain(x))
+        torch.testing.assert_close(derived.found, plain.found)
+    assert any(row.derived for row in derive.report(derived).rows)
+
+
+def test_hooks_run_once_for_each_call():
+    seen, module = [], Scaled()
+    for m in (module, module.up):
+        m.register_forward_hook(lambda m, x, y: seen.append(type(y)))
+    derived = derive.replace(module)
+    for _ in range(3):
+        derived(torch.randn(4, 3))
+    assert seen == [torch.Tensor] * 6
+
+
+class Shared(nn.Module):
+    """One linear map in two submodules."""
+
+    def __init__(self):
+        super().__init__()
+        linear = nn.Linear(3, 3)
+        self.a, self.b = nn.Sequential(linear, nn.Tanh()), nn.Sequential(linear, nn.Sigmoid())
+
+    def forward(self, x):
+        return self.a(x) + self.b(x)
+
+
+def test_a_module_with_two_names_keeps_its_parameters():
+    plain, x = Shared(), torch.randn(4, 3)
+    own = plain.a[0].weight
+    derived = derive.replace(copy.deepcopy(plain), time=9, memory=9)
+    for module in (plain, derived):
+        for _ in range(2):
+            module.zero_grad(), module(x).sin().sum().backward()
+    torch.testing.assert_close(derived(x), plain(x))
+    torch.testing.assert_close(derived.b[0].weight.grad, own.grad)
+    assert all(row.derived for row in derive.report(derived).rows)
+
+
+def test_a_replaced_model_is_saved_and_loaded():
+    model, x = derive.replace(Block().eval(), time=9, memory=9), torch.randn(3, 5, 4)
+    want = model(x)
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        torch.testing.assert_close(copied(x), want)
+        assert type(copied) is type(model) and any(copied._derived.made.values())
+
+
+class Heads(nn.Module):
+    """The second head, and what is detached, have no part in a loss of the first result."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(3, 2), nn.Linear(3, 5), nn.Linear(3, 2)
+
+    def forward(self, x):
+        with torch.no_grad():
+            share = torch.sigmoid(self.c(x))
+        return self.a(x).tanh() * share, self.b(x).sin(), (x * x).mean()
+
+
+def test_gradients_are_none_where_a_loss_does_not_reach():
+    plain, x = Heads(), torch.randn(7, 3)
+    derived = derive.replace(copy.deepcopy(plain), time=9, memory=9)
+    for used in ((0,), (1,), (0, 1)):
+        for m in (plain, derived):
+            m.zero_grad()
+            found = m(x)
+            sum(found[n].sum() for n in used).backward()
+            m.needed = [y.requires_grad for y in found]
+        pairs = [*zip(derived.parameters(), plain.parameters(), strict=True)]
+        assert [p.grad is None for p, _ in pairs] == [q.grad is None for _, q in pairs]
+        for p, q in pairs:
+            torch.testing.assert_close(p.grad, q.grad)
+    assert derived.needed == plain.needed == [True, True, False]
+    assert all(row.derived for row in derive.report(derived).rows)
+    x = x.requires_grad_()
+    for f in (derived, plain):
+        (g,) = torch.autograd.grad(f(x)[1].sum(), x, create_graph=True)
+        f.second = torch.autograd.grad(g.pow(2).sum(), x)[0]
+    torch.testing.assert_close(derived.second, plain.second)
+
+
+def test_a_result_that_is_an_argument_is_the_argument():
+    g = derive.differentiate(lambda x, w: {"x": x, "y": torch.tanh(x * w)})
+    x, w = torch.arange(3.0), torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        assert g(x, w)["x"] is x
+
+
+def test_threads_may_read_at_the_same_time():
+    f = derive.differentiate(lambda x, w: torch.tanh(x @ w).sum(-1))
+    given = [(leaf(*(2,) * n, 3), leaf(3, 5)) for n in (1, 2, 3, 1)]
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda pair: f(*pair), given)]
+    for (x, w), y in zip(given, found, strict=True):
+        torch.testing.assert_close(y, torch.tanh(x @ w).sum(-1))
+    assert all(f.known.made.values())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*nested tensors.*:UserWarning")
+def test_tracers_get_the_function():
+    model, x = derive.replace(Scaled()), torch.randn(4, 3)
+    want = model(x)
+    for traced in (torch.jit.trace(model, (x,)), torch.fx.symbolic_trace(model)):
+        torch.testing.assert_close(traced(x), want)
+    f = derive.differentiate(lambda x: x * 2)
+    nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+    for given in (torch.ones(2), nested):
+        assert f(given).is_nested == given.is_nested

@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 87_200,
+    "derive": 87_700,
     "derive/algebra": 4_400,
     "derive/auditing": 6_800,
     "derive/blocks": 700,
@@ -27,9 +27,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 10_000,
+    "derive/tracing": 10_500,
     "templates": 1_900,
-    "tests": 69_700,
+    "tests": 70_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
