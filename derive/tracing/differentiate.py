@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
-from derive.algebra.expr import Access, Call, Expr, Iverson, Rel
 from derive.errors import DeriveError, DeriveWarning
 from derive.memory import loaded
 from derive.notation.operation import Operation
@@ -37,6 +36,7 @@ from derive.tracing.calls import (
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
 from derive.tracing.surroundings import Surroundings, surroundings_of, without_hooks
+from derive.tracing.validate import without_gradient
 from derive.tracing.writes import ComputedInputs
 
 # ----------------------------------------------------------------------------------------- readings
@@ -145,8 +145,20 @@ class KnownReadings:
     """What the derived code assumes of closures, globals and attributes."""
     owner: Any = None
     """The function or module that was read."""
+    called: list[Any] = field(default_factory=list)
+    """Arguments of readings that can be called, and so read what is outside too."""
     changes: list[str] = field(default_factory=list)
     """What was another value in a later call, so that derived code was dropped."""
+
+    def __post_init__(self) -> None:
+        import torch
+
+        def stale() -> bool:
+            return self.around is not None and self.around.changed() is not None
+
+        marked: Any = torch.compiler.assume_constant_result
+        self.stale = marked(stale)
+        """True if derived code is to be dropped; asked as code is compiled."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """Return the result of a cached call, else the key to cache the call under.
@@ -223,6 +235,8 @@ class KnownReadings:
         count = sum(x.numel() for x in leaves if isinstance(x, torch.Tensor))
         if found is None or count < self.cheaper.get(key, 0):
             return None
+        if torch.compiler.is_compiling() and self.stale():
+            return None
         for made in found:
             if all(numbers[n] == value for n, value in made.constants.items()):
                 return made
@@ -243,8 +257,12 @@ class KnownReadings:
         warn: bool,
     ) -> LoadedFunction | None:
         """Read the function for these arguments; return None if derived code is not to run."""
+        from torch.utils._pytree import tree_leaves
+
         found = self.made.get(key) or []
-        again, around = key in self.cheaper, surroundings_of(function)
+        again = key in self.cheaper
+        self.called += [x for x in tree_leaves(dict(bound.arguments)) if callable(x)]
+        around = surroundings_of(function, self.called)
         try:
             if len(self.changes) > _CHANGES:
                 raise DeriveError(
@@ -268,7 +286,7 @@ class KnownReadings:
         self.facts[key, len(found)] = fact
         if new is not None:
             self.made[key] = [*found, new]
-            self.around, self.owner = self.around or around, function
+            self.around, self.owner = around, function
         elif warn and not again:
             message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
             warnings.warn(message, DeriveWarning, stacklevel=5)
@@ -276,7 +294,7 @@ class KnownReadings:
 
 
 def _mode(function: Any) -> tuple[Any, ...]:
-    """Return the dtypes of autocast and of new tensors, and of a module its own and its flags."""
+    """Return the dtypes of autocast and of new tensors, and the flags of a module."""
     import torch
 
     own = tuple(
@@ -286,9 +304,7 @@ def _mode(function: Any) -> tuple[Any, ...]:
     own = (*own, torch.get_default_dtype())
     if not isinstance(function, torch.nn.Module):
         return own
-    first = next(function.parameters(), None)
-    dtype = None if first is None else first.dtype
-    return *own, dtype, *(m.training for m in function.modules())
+    return *own, *(m.training for m in function.modules())
 
 
 def _reading_key(bound: inspect.BoundArguments) -> tuple[Any, ...]:
@@ -344,6 +360,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     reading = READING.set(True)
     try:
         found = reading_of(function, bound)
+        inputs = tuple(t.name for t in found.operation.inputs)
+        reach = _reached(found.function, found.tensors, inputs)
     finally:
         READING.reset(reading)
     _refuse_changes(found.changed)
@@ -352,8 +370,6 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
             f"derived code would skip a check of values: {found.asked[0]}", kind="data-dependent"
         )
     numbers = numbers_of(bound)
-    inputs = tuple(t.name for t in found.operation.inputs)
-    reach = _reached(found.operation)
     every = frozenset[str]().union(*reach)
     prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in every}
     prepared |= dict.fromkeys(_to_int64(found.operation, found.tensors), torch.Tensor.long)
@@ -377,26 +393,38 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     counted = dataclasses.replace(made, function=code, kind=None, casts=(), same=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     if plain is not None and ours is not None:
+        if ours.constant and not plain.constant:
+            text = "every result is constant, and autograd gives it a gradient of zeros"
+            raise DeriveError(text, kind="torch-result")
         pairs = zip(plain.dtypes, ours.dtypes, strict=True)
         made = dataclasses.replace(made, casts=[a if a is not b else None for a, b in pairs])
     return made, Fact("", plain, ours)
 
 
-def _reached(op: Operation) -> list[frozenset[str]]:
-    """Return the inputs that gradients of each output may reach: not by detach or a comparison."""
-    found = {t.name: frozenset({t.name} if t.kind == "float" else ()) for t in op.inputs}
+def _reached(
+    function: Callable[..., Any], tensors: Mapping[str, Any], inputs: Sequence[str]
+) -> list[frozenset[str]]:
+    """Return the inputs that autograd's gradients of each result reach, be they zero or not."""
+    import torch
+    from torch.utils._pytree import tree_leaves
 
-    def of(e: Expr) -> frozenset[str]:
-        match e:
-            case Access(name):
-                return found[name]
-            case Call("detach") | Iverson() | Rel():
-                return frozenset()
-        return frozenset[str]().union(*map(of, e.parts()))
-
-    for e in op.equations:
-        found[e.name] = of(e.body) if e.kind == "float" else frozenset()
-    return [found[name] for name in op.outputs]
+    given = {n: t.detach().clone() for n, t in tensors.items()}
+    read = (n for n in inputs if n in given and given[n].is_floating_point())
+    floats = {n: given[n].requires_grad_() for n in read}
+    silent = frozenset(without_gradient(function, given))
+    given |= {n: given[n].detach() for n in silent}
+    own = {n: t for n, t in floats.items() if n not in silent}
+    leaves, found = [*own.values()], []
+    with torch.enable_grad():
+        for y in tree_leaves(function(**given)):
+            if not isinstance(y, torch.Tensor) or not y.requires_grad:
+                found += [] if y is None else [silent]
+                continue
+            one = torch.ones_like(y)
+            grads = torch.autograd.grad(y, leaves, one, retain_graph=True, allow_unused=True)
+            reached = (n for n, g in zip(own, grads, strict=True) if g is not None)
+            found.append(silent.union(reached))
+    return found
 
 
 def _with_absent_gradients(

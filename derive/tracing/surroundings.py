@@ -27,6 +27,8 @@ _FOREIGN = _LIBRARIES | sys.stdlib_module_names | {"builtins"}
 _MOST = 10_000
 """Maximum number of values; of what a larger surrounding holds, the rest is not looked at."""
 _HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+_CALLED = "forward", "__call__", "__getitem__", "__getattr__", "__len__", "__iter__", "__enter__"
+"""Methods that code may call without their names."""
 _PLAIN = bool, int, float, complex, str, bytes
 
 
@@ -38,10 +40,10 @@ class Surroundings:
     """Name, holder, reader, key and value; None is also the value of what is not there."""
     containers: list[tuple[str, Any, Any]] = field(default_factory=list)
     """Name, list, dict or set, and a copy of it."""
-    tensors: list[tuple[str, Any, int]] = field(default_factory=list)
+    tensors: list[tuple[str, Any, tuple[Any, ...]]] = field(default_factory=list)
     """Name, tensor and the version of its data."""
-    slots: list[tuple[str, Mapping[str, Any], Sequence[str]]] = field(default_factory=list)
-    """Name of a module, its parameters or buffers, and the names of those that are not None."""
+    slots: list[tuple[str, Mapping[str, Any], Sequence[Any]]] = field(default_factory=list)
+    """Name of a module, its parameters or buffers, and names and dtypes of those that are there."""
     hooks: dict[str, Any] = field(default_factory=dict)
     """The dicts of hooks of submodules, which are empty."""
     ties: list[tuple[str, Mapping[str, Any], str, Mapping[str, Any], str]] = field(
@@ -71,10 +73,10 @@ class Surroundings:
             if not _is_same(now, then):
                 yield name
         for name, tensor, version in self.tensors:
-            if tensor._version != version:
+            if _version(tensor) != version:
                 yield name
         for name, held, there in self.slots:
-            if [n for n, t in held.items() if t is not None] != there:
+            if [(n, t.dtype) for n, t in held.items() if t is not None] != there:
                 yield name
         if any(self.hooks.values()):
             yield next(name for name, hooks in self.hooks.items() if hooks)
@@ -88,6 +90,7 @@ class Surroundings:
         import numpy as np
 
         found: list[str] = []
+        absent = {(id(x), k) for _, x, _, k, _ in self.values if isinstance(x, dict) and k not in x}
         states = [(g.set_state, g.get_state()) for g in self.generators]
         states.append((random.setstate, random.getstate()))
         states.append((np.random.set_state, np.random.get_state()))
@@ -97,12 +100,19 @@ class Surroundings:
             for put, state in states:
                 put(state)
             found += self._changes()
-            for _, holder, _, key, then in self.values:
-                _put(holder, key, then)
+            for _, holder, read, key, then in self.values:
+                if (id(holder), key) in absent:
+                    holder.pop(key, None)
+                elif read(key) is not then:
+                    _put(holder, key, then)
             for _, now, then in self.containers:
                 if not _is_same(now, then):
                     now.clear()
                     now.extend(then) if isinstance(now, list) else now.update(then)
+
+
+def _version(x: Any) -> tuple[Any, ...]:
+    return x._version, x.data_ptr(), x.requires_grad
 
 
 def _is_same(a: Any, b: Any) -> bool:
@@ -118,18 +128,21 @@ def _put(holder: Any, key: str, value: Any) -> None:
     if isinstance(holder, CellType):
         holder.cell_contents = value
     elif isinstance(holder, type):
-        if vars(holder)[key] is not value:
-            setattr(holder, key, value)
-    elif value is not None or holder.get(key) is not None:
+        setattr(holder, key, value)
+    else:
         holder[key] = value
 
 
-def surroundings_of(function: Any) -> Surroundings:
-    """Return what a function, method or module reads beside its arguments."""
+def surroundings_of(function: Any, given: Sequence[Any] = ()) -> Surroundings:
+    """Return what a function, method or module reads beside its arguments.
+
+    ``given`` are arguments that it may call.
+    """
     walk = _Walk(function, frozenset(), frozenset())
     while True:
         # The names in methods of objects that are found say which attributes are read.
-        walk.visit("", function)
+        for x in (function, *given):
+            walk.visit("", x)
         if len(walk.names) + len(walk.stored) == walk.count:
             return walk.found
         walk = _Walk(function, walk.names, walk.stored)
@@ -157,8 +170,8 @@ class _Walk:
             return
         self.seen[id(x)] = x
         if isinstance(x, torch.Tensor):
-            if not x.is_inference():
-                self.found.tensors.append((name, x, x._version))
+            if not x.is_inference() and x.device.type != "meta":
+                self.found.tensors.append((name, x, _version(x)))
         elif isinstance(x, torch.Generator):
             self.found.generators.append(x)
         elif isinstance(x, torch.nn.Module):
@@ -215,7 +228,7 @@ class _Walk:
         """Add the attributes of a class that code names, and what stands for them on an object."""
         for base in kind.__mro__:
             if not _is_foreign(base.__module__):
-                for key in [k for k in vars(base) if k in self.given or k == "forward"]:
+                for key in [k for k in vars(base) if k in self.given or k in _CALLED]:
                     self.value(_dotted(name, key), base, key, vars(base)[key])
                     if own is not None and key not in own:
                         self.value(_dotted(name, key), own, key)
@@ -242,9 +255,9 @@ class _Walk:
             if m is not module:
                 self.found.hooks |= {f"{path}.{hook}": own[hook] for hook in _HOOKS}
             for held in filter(None, (m._parameters, m._buffers)):
-                there = [n for n, t in held.items() if t is not None]
+                there = [(n, t.dtype) for n, t in held.items() if t is not None]
                 self.found.slots.append((path, held, there))
-                for key in there:
+                for key, _ in there:
                     if module is not self.root:  # its tensors are constants of the reading
                         self.value(_dotted(path, key), held, key, held[key])
                     if id(held[key]) in tied:

@@ -80,7 +80,8 @@ def _held(
         if (spare and held >= _ENOUGH) or asked in answered:
             continue
         if silent is None:
-            silent = _without_gradient(function, drawn(0), dtype)
+            with exact(dtype):
+                silent = without_gradient(function, drawn(0))
         # A position below 0 is none of a spec; torch counts it from the end.
         starts = (0,) if any(samples.marks.values()) else (0, 1)
         have: Any = None
@@ -414,16 +415,13 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     return cost is not None and cost.largest > _ROOM
 
 
-def _without_gradient(
-    function: Callable[..., Any], given: Mapping[str, Any], dtype: Any
-) -> list[str]:
+def without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
     """Return the inputs for which the function has no gradient."""
 
     def runs(silent: Sequence[str]) -> bool:
         try:
             own = {n: t.detach() if n in silent else t for n, t in given.items()}
-            with exact(dtype):
-                _values_and_gradients(function(**own), own)
+            _values_and_gradients(function(**own), own)
         except Exception:
             return False
         return True

@@ -594,6 +594,64 @@ def test_a_value_outside_of_a_function_may_change(at):
         change()
 
 
+class Power:
+    def __init__(self, exponent):
+        self.exponent = exponent
+
+    def __call__(self, x):
+        return x**self.exponent
+
+
+def test_what_an_argument_reads_may_change():
+    scale, power = 2.0, Power(2)
+
+    def half(x):
+        return x / scale
+
+    f, x = derive.differentiate(lambda x, f: torch.tanh(f(x))), leaf(2, 3)
+    for _ in range(2):
+        for given in (half, power):
+            y = f(x, given)
+            assert "Backward" in type(y.grad_fn).__name__ and f.known.around is not None
+            torch.testing.assert_close(y, torch.tanh(given(x)))
+        scale, power.exponent = 5.0, 3
+
+
+def test_a_parameter_that_is_frozen_is_no_constant():
+    teacher, x = nn.Linear(3, 2).requires_grad_(False).double(), leaf(4, 3)
+    f = derive.differentiate(lambda x: teacher(x).tanh())
+    with pytest.warns(derive.DeriveWarning, match="uses a parameter, or another tensor"):
+        f(x)
+    teacher.weight.data.mul_(2)
+    torch.testing.assert_close(f(x), teacher(x).tanh())
+    w = torch.ones(3, dtype=torch.float64)
+    g = derive.differentiate(lambda x: torch.tanh(x * w))
+    g(x), w.requires_grad_()
+    with pytest.warns(derive.DeriveWarning, match="uses a parameter, or another tensor"):
+        g(x)
+    assert torch.autograd.grad(g(x).sum(), w)[0].shape == (3,)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_a_change_before_the_code_is_compiled():
+    model, x = derive.replace(Scaled()), torch.randn(4, 3)
+    model(x)
+    model.scale = 7.0
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_a_constant_result_has_a_gradient_of_zeros():
+    f = derive.differentiate(lambda x, w: (x @ w).softmax(-1))
+    f(leaf(4, 3), leaf(3, 2))
+    with pytest.warns(derive.DeriveWarning, match="every result is constant"):
+        f(leaf(4, 3), leaf(3, 1))
+    for n in (2, 1):
+        x, w = leaf(4, 3), leaf(3, n)
+        for made in torch.autograd.grad(f(x, w)[:, 0].sum(), (x, w)):
+            assert made.any() == (n > 1)
+
+
 def test_a_function_is_not_read_anew_for_ever():
     own = SimpleNamespace(step=0)
     g, x = derive.differentiate(lambda x: torch.tanh(x) / (1 + own.step)), leaf(2, 3)
@@ -605,19 +663,22 @@ def test_a_function_is_not_read_anew_for_ever():
 
 
 def test_what_a_function_counts_outside_is_counted_once():
-    calls, log, drawn = 0, SimpleNamespace(values=[]), torch.Generator().manual_seed(3)
+    calls, drawn = 0, torch.Generator().manual_seed(3)
+    log = SimpleNamespace(values=[], last=None)
 
     def counted(x):
         nonlocal calls
         calls += 1
         log.values.append(x.detach().sum())
+        log.first = log.first if hasattr(log, "first") else calls
+        log.last = calls if log.last is None else log.last + 1
         return x * 2
 
     g, x = derive.differentiate(counted), leaf(3)
-    with pytest.warns(derive.DeriveWarning, match=r"changes calls, log.values as it runs"):
+    with pytest.warns(derive.DeriveWarning, match=r"changes calls, .*log.values as it runs"):
         g(x)
     g(x)
-    assert calls == 2
+    assert (calls, log.first, log.last) == (2, 1, 2)
     torch.testing.assert_close(log.values, [x.detach().sum()] * 2)
     h = derive.differentiate(lambda x, how: x * torch.rand(3, generator=how))
     with pytest.warns(derive.DeriveWarning, match="runs unchanged"):
@@ -633,9 +694,11 @@ class Scaled(nn.Module):
     def __init__(self):
         super().__init__()
         self.up, self.down, self.scale = nn.Linear(3, 5), nn.Linear(5, 2), 2.0
+        self.rounded = nn.Parameter(torch.tensor([2.0, 3.0]))
 
     def forward(self, x):
-        return self.down(torch.tanh(self.up(x) * self.rate)) * self.scale
+        y = self.down(torch.tanh(self.up(x) * self.rate)) * self.scale
+        return (y * self.rounded).to(self.rounded.dtype)
 
 
 class Cubed(nn.Module):
@@ -660,6 +723,7 @@ MODULE_CHANGES = {
     "parametrization": lambda m: register_parametrization(m.up, "weight", Cubed()),
     "pruned": lambda m: prune.l1_unstructured(m.up, "weight", 0.5),
     "weight": untie,
+    "dtype": lambda m: setattr(m, "rounded", nn.Parameter(m.rounded.data.double())),
 }
 
 
