@@ -273,6 +273,9 @@ class KnownReadings:
             with around.restored() as changed, without_hooks(function):
                 new, fact = _derive_and_cost(function, bound)
             _refuse_changes(changed())
+            for held in around.parameters():
+                text = f"{held} is a parameter, which may change, and no argument; pass it as one"
+                raise DeriveError(text, kind="outside-tensor")
         except DeriveError as error:
             self.made[key] = None
             new, fact = None, Fact(str(error))

@@ -40,6 +40,8 @@ _KEEP = ("+", "-", "*", "neg", "abs", "sign", "maximum", "minimum", "clamp", "wh
 
 def as_number(x: Any) -> Any:
     """Return a bool as 1 or 0; anything else as it is."""
+    if isinstance(x, bool):
+        return int(x)
     if not isinstance(x, TracedValue) or x.kind != "bool":
         return x
     return replace(x, node=_bool_as_int(x.node), kind="int")

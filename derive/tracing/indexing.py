@@ -464,7 +464,7 @@ def full(context: Context, *args: Any, **named: Any) -> TracedValue:
     if isinstance(value, TracedValue):
         return _of_one_element(context, value.node)
     is_bool = kind_of(context.node.meta["val"]) == "bool"
-    return _of_one_element(context, TracedNumber(bool(value) if is_bool else value))
+    return _of_one_element(context, TracedNumber(bool(value) if is_bool else as_number(value)))
 
 
 def _of_one_element(context: Context, node: TracedNode) -> TracedValue:

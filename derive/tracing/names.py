@@ -343,19 +343,10 @@ _WRITTEN_OUT = 64
 
 def written_out(held: Any, name: str) -> tv.TracedValue:
     """Return a constant tensor as a value: a number, a linear sequence or choices by position."""
-    import torch
-
     if held.numel() > _WRITTEN_OUT:
         raise DeriveError(
             f"the function uses a tensor of {held.numel()} numbers that is not an argument "
             f"({name}); pass it as an argument, or make it a parameter or buffer of a module",
-            kind="outside-tensor",
-        )
-    if held.requires_grad or isinstance(held, torch.nn.Parameter):
-        raise DeriveError(
-            "the function uses a parameter, or another tensor that requires a gradient, that is "
-            "not an argument; pass it as an argument, or derive the module whose parameter it is "
-            "(derive.read_torch, derive.replace)",
             kind="outside-tensor",
         )
     axes = tuple(map(tv.new_axis, held.shape))
@@ -370,6 +361,13 @@ def _decimal_literals(held: Any) -> Any:
     import numpy as np
     import torch
 
+    if held.requires_grad:
+        raise DeriveError(
+            "the function uses a tensor that requires a gradient and is not an argument; pass it "
+            "as an argument, or derive the module whose parameter it is (derive.read_torch, "
+            "derive.replace)",
+            kind="outside-tensor",
+        )
     if not held.is_floating_point():
         return held.tolist()
     exact = held.dtype in (torch.float32, torch.float64)

@@ -53,6 +53,12 @@ class Surroundings:
     generators: list[Any] = field(default_factory=list)
     """Sources of random numbers, which a reading leaves in their states."""
 
+    def parameters(self) -> list[str]:
+        """Return the names of parameters that are constants of a reading."""
+        from torch.nn import Parameter
+
+        return [name for name, t, _ in self.tensors if isinstance(t, Parameter)]
+
     def add_generators(self, arguments: Any) -> None:
         from torch import Generator
         from torch.utils._pytree import tree_leaves
@@ -88,14 +94,18 @@ class Surroundings:
     def restored(self) -> Iterator[Callable[[], list[str]]]:
         """Restore values and containers at exit; yield a function that names what had changed."""
         import numpy as np
+        from torch.autograd.graph import saved_tensors_hooks
 
         found: list[str] = []
         absent = {(id(x), k) for _, x, _, k, _ in self.values if isinstance(x, dict) and k not in x}
+        copies = [(t, t._version, t.detach().clone()) for _, t, _ in self.tensors]
         states = [(g.set_state, g.get_state()) for g in self.generators]
         states.append((random.setstate, random.getstate()))
         states.append((np.random.set_state, np.random.get_state()))
         try:
-            yield lambda: list(dict.fromkeys(found))
+            # A checkpoint counts the tensors that are saved.
+            with saved_tensors_hooks(lambda t: t, lambda t: t):
+                yield lambda: list(dict.fromkeys(found))
         finally:
             for put, state in states:
                 put(state)
@@ -109,6 +119,9 @@ class Surroundings:
                 if not _is_same(now, then):
                     now.clear()
                     now.extend(then) if isinstance(now, list) else now.update(then)
+            for tensor, version, data in copies:
+                if tensor._version != version:
+                    tensor.detach().copy_(data)
 
 
 def _version(x: Any) -> tuple[Any, ...]:
@@ -250,6 +263,8 @@ class _Walk:
             self._visit_class(path, kind, own)
             if foreign and m is not module and "forward" not in own:
                 self.value(_dotted(path, "forward"), own, "forward")
+            if module is not self.root:
+                self.value(_dotted(path, "training"), own, "training", m.training)
             if m._modules:
                 self.found.containers.append((path, m._modules, dict(m._modules)))
             if m is not module:

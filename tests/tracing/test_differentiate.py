@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 from torch.nn.utils.parametrize import register_parametrization
+from torch.utils.checkpoint import checkpoint
 
 import derive
 
@@ -620,14 +621,14 @@ def test_what_an_argument_reads_may_change():
 def test_a_parameter_that_is_frozen_is_no_constant():
     teacher, x = nn.Linear(3, 2).requires_grad_(False).double(), leaf(4, 3)
     f = derive.differentiate(lambda x: teacher(x).tanh())
-    with pytest.warns(derive.DeriveWarning, match="uses a parameter, or another tensor"):
+    with pytest.warns(derive.DeriveWarning, match=r"teacher.weight is a parameter, which may"):
         f(x)
     teacher.weight.data.mul_(2)
     torch.testing.assert_close(f(x), teacher(x).tanh())
     w = torch.ones(3, dtype=torch.float64)
     g = derive.differentiate(lambda x: torch.tanh(x * w))
     g(x), w.requires_grad_()
-    with pytest.warns(derive.DeriveWarning, match="uses a parameter, or another tensor"):
+    with pytest.warns(derive.DeriveWarning, match="requires a gradient"):
         g(x)
     assert torch.autograd.grad(g(x).sum(), w)[0].shape == (3,)
 
@@ -851,3 +852,29 @@ def test_tracers_get_the_function():
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
     for given in (torch.ones(2), nested):
         assert f(given).is_nested == given.is_nested
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_the_first_call_may_be_in_a_checkpoint(reentrant):
+    plain, x = Scaled(), torch.randn(4, 3, requires_grad=True)
+    derived = derive.replace(copy.deepcopy(plain), time=9, memory=9)
+    for m in (plain, derived):
+        x.grad = None
+        checkpoint(m, x, use_reentrant=reentrant).sum().backward()
+        m.found = [x.grad, *(p.grad for p in m.parameters())]
+    torch.testing.assert_close(derived.found, plain.found)
+    assert all(row.derived for row in derive.report(derived).rows)
+
+
+def test_what_a_refused_reading_writes_is_restored():
+    state, x = torch.zeros(3, dtype=torch.float64), leaf(3)
+
+    def summed(x):
+        state.add_(x.detach())
+        return x.tanh()
+
+    f = derive.differentiate(summed)
+    with pytest.warns(derive.DeriveWarning, match="runs unchanged"):
+        f(x)
+    f(x)
+    torch.testing.assert_close(state, 2 * x.detach())
