@@ -364,7 +364,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     try:
         found = reading_of(function, bound)
         inputs = tuple(t.name for t in found.operation.inputs)
-        reach = _reached(found.function, found.tensors, inputs)
+        with torch.inference_mode(False), torch.enable_grad():
+            reach = _reached(found.function, found.tensors, inputs)
     finally:
         READING.reset(reading)
     _refuse_changes(found.changed)
@@ -418,15 +419,14 @@ def _reached(
     given |= {n: given[n].detach() for n in silent}
     own = {n: t for n, t in floats.items() if n not in silent}
     leaves, found = [*own.values()], []
-    with torch.enable_grad():
-        for y in tree_leaves(function(**given)):
-            if not isinstance(y, torch.Tensor) or not y.requires_grad:
-                found += [] if y is None else [silent]
-                continue
-            one = torch.ones_like(y)
-            grads = torch.autograd.grad(y, leaves, one, retain_graph=True, allow_unused=True)
-            reached = (n for n, g in zip(own, grads, strict=True) if g is not None)
-            found.append(silent.union(reached))
+    for y in tree_leaves(function(**given)):
+        if not isinstance(y, torch.Tensor) or not y.requires_grad:
+            found += [] if y is None else [silent]
+            continue
+        one = torch.ones_like(y)
+        grads = torch.autograd.grad(y, leaves, one, retain_graph=True, allow_unused=True)
+        reached = (n for n, g in zip(own, grads, strict=True) if g is not None)
+        found.append(silent.union(reached))
     return found
 
 

@@ -878,3 +878,11 @@ def test_what_a_refused_reading_writes_is_restored():
         f(x)
     f(x)
     torch.testing.assert_close(state, 2 * x.detach())
+
+
+def test_the_first_call_may_be_in_inference_mode():
+    f, x, w = derive.differentiate(rms), leaf(2, 3), leaf(3)
+    with torch.inference_mode():
+        f(x.detach().clone(), w)
+    found, want = (torch.autograd.grad(g(x, w).sin().sum(), (x, w)) for g in (f, rms))
+    torch.testing.assert_close(found, want)

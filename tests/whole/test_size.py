@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_500,
     "templates": 1_900,
-    "tests": 70_000,
+    "tests": 70_100,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
