@@ -103,7 +103,7 @@ class Subject:
     @property
     def is_operator(self) -> bool:
         """True if it has the parts of a custom operator."""
-        return hasattr(self.function, "operator")
+        return hasattr(self.function, "_custom_operator")
 
     @property
     def tolerance(self) -> float:
@@ -266,7 +266,7 @@ def function_class(given: Any) -> Any:
         )
     setup = setup or (lambda ctx, inputs, output: None)
     methods = {"forward": staticmethod(forward), "setup_context": staticmethod(setup)}
-    methods["operator"] = given
+    methods["_custom_operator"] = given
     if backward is not None:
         methods["backward"] = staticmethod(backward)
     return type(forward.__name__, (torch.autograd.Function,), methods)

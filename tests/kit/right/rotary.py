@@ -34,13 +34,8 @@ class RotaryHalves(Function):
         return g * cos + _rotated_back(g * sin), None, None
 
 
-class RotaryEqualHalves(Function):
+class RotaryEqualHalves(RotaryHalves):
     """Reads the first halves of tables whose halves are equal."""
-
-    @staticmethod
-    def forward(ctx, x, cos, sin):
-        ctx.save_for_backward(cos, sin)
-        return x * cos + _rotated(x) * sin
 
     @staticmethod
     def backward(ctx, g):
