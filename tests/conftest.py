@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 if "DERIVE_CACHE" not in os.environ:
     # Workers of the run have the folder of the process that starts them.
@@ -38,6 +39,16 @@ def seeded() -> None:
     """Random numbers of a test do not depend on the tests before it."""
     if (torch := sys.modules.get("torch")) is not None:
         torch.manual_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that tests/slow.txt names, one by one or all of a function."""
+    text = Path(__file__).with_name("slow.txt").read_text(encoding="utf-8")
+    names = frozenset(text.splitlines())
+    for item in items:
+        if item.nodeid in names or item.nodeid.partition("[")[0] in names:
+            item.add_marker("slow")
 
 
 def pytest_configure() -> None:

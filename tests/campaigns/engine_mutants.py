@@ -5,7 +5,7 @@
 A mutant is the engine with one small change of a file of ``derive/calculus`` or
 ``derive/lowering``: a comparison turned, an operand or a statement dropped, a condition negated,
 a call replaced by its argument. The tests run on a copy of the checkout until one fails: first
-those that run the changed function, the quick ones before the slow ones, then one folder after
+those that reach the changed line, the quick ones before the slow ones, then one folder after
 the other; which folders or files, and in what order, may be said.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryDirectory
 
-from kit.callers import Ran, read
+from kit.reached import Reached, read
 
 ROOT = Path(__file__).parents[2]
 ORDER = (
@@ -36,7 +36,7 @@ ORDER = (
 )
 """What kills most for its time comes first."""
 LIKELY = 60.0
-"""Seconds of tests, while they were watched, that run the changed function and are tried first."""
+"""Seconds of tests, while they were watched, that reach the changed line and are tried first."""
 KNOWN = set(dir(builtins))
 FOLDERS = ("derive/calculus", "derive/lowering")
 OTHER: dict[type[ast.AST], type[ast.AST]] = {
@@ -184,30 +184,10 @@ def copied(root: Path, to: Path) -> None:
             shutil.copy2(root / name, to / name)
 
 
-def function_at(tree: ast.AST, line: int) -> str:
-    """The qualified name of the innermost function or method around a line, "" if there is none."""
-    found = ""
-    for node in ast.iter_child_nodes(tree):
-        if node_begins(node) <= line <= (getattr(node, "end_lineno", None) or 0):
-            inner = function_at(node, line)
-            match node:
-                case ast.FunctionDef(name=name):
-                    found = f"{name}.<locals>.{inner}" if inner else name
-                case ast.ClassDef(name=name):
-                    found = f"{name}.{inner}" if inner else ""
-                case _:
-                    found = found or inner
-    return found
-
-
-def node_begins(node: ast.AST) -> int:
-    return getattr(node, "lineno", sys.maxsize)
-
-
-def likely(ran: Iterable[Ran], function: str) -> list[str]:
-    """The tests that run a function, the quick ones first, as many as take `LIKELY` seconds."""
+def likely(ran: Iterable[Reached], line: str) -> list[str]:
+    """The tests that reach a line, the quick ones first, as many as take `LIKELY` seconds."""
     found, total = [], 0.0
-    for row in sorted((r for r in ran if function in r.functions), key=lambda r: r.seconds):
+    for row in sorted((r for r in ran if line in r.lines), key=lambda r: r.seconds):
         total += row.seconds
         if total > LIKELY:
             break
@@ -215,13 +195,13 @@ def likely(ran: Iterable[Ran], function: str) -> list[str]:
     return found
 
 
-def recorded(root: Path, to: Path) -> list[Ran]:
-    """Which tests run which functions; found once and kept in a folder.
+def recorded(root: Path, to: Path) -> list[Reached]:
+    """Which tests reach which lines; found once and kept in a folder.
 
-    Tests that are there no more are left out: pytest takes one for an error.
+    Tests that are not run are left out: pytest takes one for an error.
     """
     if not to.is_dir():
-        tested(root, ["-n", "2", "-p", "kit.callers"], None, {"DERIVE_CALLERS": str(to)})
+        tested(root, ["-n", "2", "-p", "kit.reached"], None, {"DERIVE_REACHED": str(to)})
     known = set(tested(root, ["--collect-only"], None, {}).stdout.splitlines())
     return [row for row in read(to) if row.test in known]
 
@@ -262,13 +242,12 @@ def failing(folder: Path, runs: Iterable[Sequence[str]], seconds: float) -> str:
 
 
 def killed_by(
-    folder: Path, mutant: Mutant, ran: Sequence[Ran], files: Sequence[str], seconds: float
+    folder: Path, mutant: Mutant, ran: Sequence[Reached], files: Sequence[str], seconds: float
 ) -> str:
     """What kills a mutant, or ""."""
     path = folder / mutant.path
     before = path.read_text(encoding="utf-8")
-    function = function_at(ast.parse(before), mutant.line)
-    first = likely(ran, f"{mutant.path}:{function}") if function else []
+    first = likely(ran, f"{mutant.path}:{mutant.line}")
     path.write_text(mutant.applied(before), encoding="utf-8")
     try:
         runs = [first] if first else []
@@ -287,10 +266,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants at a time")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout")
     parser.add_argument(
-        "--callers",
+        "--reached",
         type=Path,
-        default=ROOT / ".pytest_cache" / "callers",
-        help="where it is kept which tests run which functions; found if it is not there",
+        default=ROOT / ".pytest_cache" / "reached",
+        help="where it is kept which tests reach which lines; found if it is not there",
     )
     parser.add_argument("files", nargs="*", default=ORDER, help="tests in their order")
     given = parser.parse_args()
@@ -303,7 +282,7 @@ def main() -> None:
         for n in range(given.jobs):
             copied(given.root, Path(name) / str(n))
             folders.put(Path(name) / str(n))
-        ran = recorded(Path(name) / "0", given.callers.absolute())
+        ran = recorded(Path(name) / "0", given.reached.absolute())
 
         def tried(n: int) -> bool:
             began, folder = time.monotonic(), folders.get()

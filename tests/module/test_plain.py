@@ -154,6 +154,7 @@ def test_compilers_take_it(op):
     holds(op, ("compile", "export"))
 
 
+@pytest.mark.slow
 def test_half_of_the_modules_fit_a_page():
     lines = sorted(LINES or [source(op, style="plain").count("\n") for op in catalog.operations()])
     assert lines[len(lines) // 2] <= 50

@@ -11,7 +11,7 @@ from kit.browser import MISSING, browser
 from kit.command import derive
 from kit.pages import SPECS
 
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-import inspect
 
-import pytest
-from campaigns.engine_mutants import function_at, likely, mutants
-from kit.callers import Ran
+from campaigns.engine_mutants import likely, mutants
+from campaigns.slow import shortened, slow_tests
+from kit.reached import Reached
 
 TEXT = """class Rule:
     @property
@@ -20,18 +19,6 @@ LIMIT = 1 + 2
 """
 
 
-@pytest.mark.parametrize(
-    ("line", "name"), [(3, "Rule.holds"), (5, "Rule.holds.<locals>.each"), (8, "")]
-)
-def test_a_line_belongs_to_the_innermost_function(line, name):
-    assert function_at(ast.parse(TEXT), line) == name
-
-
-def test_names_are_those_of_code_objects():
-    tree = ast.parse(inspect.getsource(inspect.getmodule(function_at)))
-    assert function_at(tree, function_at.__code__.co_firstlineno) == "function_at"
-
-
 def test_mutants_stand_for_one_place_each():
     made = mutants("rule.py", TEXT)
     assert {(m.old, m.new) for m in made} >= {("x < 0", "(x <= 0)"), ("1 + 2", "(1 - 2)")}
@@ -39,11 +26,25 @@ def test_mutants_stand_for_one_place_each():
         assert ast.dump(ast.parse(m.applied(TEXT))) != ast.dump(ast.parse(TEXT)), m
 
 
-def test_quick_tests_of_a_function_come_first():
+def test_quick_tests_of_a_line_come_first():
     ran = [
-        Ran("slow", 50, frozenset({"a.py:f"})),
-        Ran("other", 1, frozenset({"a.py:g"})),
-        Ran("quick", 2, frozenset({"a.py:f", "a.py:g"})),
-        Ran("too slow", 51, frozenset({"a.py:f"})),
+        Reached("slow", 50, frozenset({"a.py:7"})),
+        Reached("other", 1, frozenset({"a.py:8"})),
+        Reached("quick", 2, frozenset({"a.py:7", "a.py:8"})),
+        Reached("too slow", 51, frozenset({"a.py:7"})),
     ]
-    assert likely(ran, "a.py:f") == ["quick", "slow"]
+    assert likely(ran, "a.py:7") == ["quick", "slow"]
+
+
+def test_a_slow_test_is_kept_for_the_lines_that_it_alone_reaches():
+    ran = [
+        Reached("quick", 0.1, frozenset({"a.py:1"})),
+        Reached("again", 1, frozenset({"a.py:1"})),
+        Reached("alone", 1, frozenset(f"a.py:{n}" for n in range(1, 9))),
+        Reached("within", 2, frozenset(f"a.py:{n}" for n in range(5, 13))),
+        Reached("far[1]", 1, frozenset(f"a.py:{n}" for n in range(20, 40))),
+        Reached("far[2]", 1, frozenset(f"a.py:{n}" for n in range(20, 40))),
+    ]
+    slow = slow_tests(ran)
+    assert sorted(slow) == ["again", "far[2]"]
+    assert shortened(["f[1]", "f[2]", "g[2]"], ["f[1]", "f[2]", "g[1]", "g[2]"]) == ["f", "g[2]"]

@@ -11,6 +11,8 @@ import pytest
 from kit.command import ROOT, run
 from kit.pages import SPECS, broken, parsed
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

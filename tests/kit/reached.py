@@ -1,0 +1,88 @@
+"""Which lines of the engine each test reaches: a plugin of pytest that writes it down.
+
+    DERIVE_REACHED=FOLDER python -m pytest -p kit.reached
+
+Each process writes one file of this folder. Lines are named ``PATH:NUMBER``. What tests share in
+memory or on disk is reached by the test that comes first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from coverage import Coverage
+
+ENGINE = Path(__file__).parents[2] / "derive"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A test: how long it took while it was watched, and the lines that it reached."""
+
+    test: str
+    seconds: float
+    lines: frozenset[str]
+
+
+class Watch:
+    """Has the lines of each test counted, and writes them at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.seconds: dict[str, float] = {}
+        self.folder = TemporaryDirectory()
+        data = Path(self.folder.name) / "coverage"
+        self.coverage = Coverage(data_file=data, source=[str(ENGINE)], config_file=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some of the engine is imported before
+            self.coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.coverage.switch_context(item.nodeid)
+        began = time.perf_counter()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = time.perf_counter() - began
+            self.coverage.switch_context("between tests")
+
+    def pytest_sessionfinish(self) -> None:
+        self.coverage.stop()
+        data = self.coverage.get_data()
+        lines: dict[str, list[str]] = {test: [] for test in self.seconds}
+        for file in data.measured_files():
+            name = Path(file).relative_to(ENGINE.parent).as_posix()
+            for line, tests in data.contexts_by_lineno(file).items():
+                for test in filter(lines.__contains__, tests):
+                    lines[test].append(f"{name}:{line}")
+        with self.path.open("w", encoding="utf-8") as out:
+            for test, seconds in self.seconds.items():
+                print(json.dumps([test, seconds, lines[test]]), file=out)
+        self.folder.cleanup()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):
+        folder = Path(os.environ["DERIVE_REACHED"])
+        folder.mkdir(parents=True, exist_ok=True)
+        name = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        config.pluginmanager.register(Watch(folder / f"{name}.json"))
+
+
+def read(folder: Path) -> list[Reached]:
+    """What was written into a folder."""
+    rows = []
+    for path in sorted(folder.glob("*.json")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            test, seconds, lines = json.loads(line)
+            rows.append(Reached(test, seconds, frozenset(lines)))
+    return rows
