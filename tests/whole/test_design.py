@@ -552,6 +552,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_a_process_with_another_hash_generates_the_same_bytes(monkeypatch):
     """Of an operation of every second family, with the steps; hashes here are drawn at random."""
     names = [members[-1] for n, members in enumerate(catalog.FAMILIES.values()) if has_turn(n, 2)]
