@@ -87,7 +87,7 @@ class Format(StrEnum):
 def main() -> None:
     """Run the program; errors in a spec exit with code 2."""
     # Derivation leaves few reference cycles, and the default thresholds cost a quarter of its time.
-    gc.set_threshold(100_000, 10, 10)
+    gc.set_threshold(500_000, 10, 10)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
     with warnings.catch_warnings():

@@ -16,6 +16,7 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken, VisitError
 
 from derive.errors import ErrorKind, SpecError, no_recursion_leaves
+from derive.loaded import folder
 from derive.notation import syntax
 from derive.notation.advice import SIGNS, around, unexpected
 from derive.notation.operation import Operation
@@ -156,7 +157,22 @@ def _parser() -> Lark:
         postlex=_LineJoiner(),
         transformer=_SyntaxBuilder(),
         maybe_placeholders=False,
+        cache=_tables(),
     )
+
+
+def _tables() -> str | bool:
+    """Return the file in which Lark keeps the tables of the parser, or False if there is none.
+
+    To make the tables takes a tenth of a short command. Lark makes them again where the file is of
+    another grammar or cannot be read.
+    """
+    kept = folder()
+    try:
+        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return str(kept / "notation.tables")
 
 
 class _LineJoiner:

@@ -33,6 +33,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.errors import DeriveWarning, SpecError
+from derive.notation import text_form
 from derive.notation.advice import INFINITE
 from derive.notation.operation import Operation
 from derive.notation.specification import parse, parse_all
@@ -534,3 +535,19 @@ def test_an_activation_that_has_no_name_is_written_out(name):
     body = found.value.text.partition("write it as ")[2].splitlines()[0].replace("x", "x[n]")
     body = body.replace("ex[n]p", "exp")
     parse(f"op f(x[n]; a=0.1) -> y\ny[n] = {body} + a")
+
+
+def test_tables_of_the_parser_that_are_no_such_are_made_again(tmp_path, monkeypatch):
+    text = "op f(x[n]) -> y\ny[n] = x[n]**2"
+    made, kept = parse(text), tmp_path / "kept" / "notation.tables"
+    monkeypatch.setattr(text_form, "folder", lambda: kept.parent)
+    for broken in (None, b"", b"none\nof these", "half"):
+        if broken is not None:
+            tables = kept.read_bytes()
+            kept.write_bytes(tables[: len(tables) // 2] if broken == "half" else broken)
+        text_form._parser.cache_clear()
+        assert parse(text) == made
+    monkeypatch.setattr(text_form, "folder", lambda: kept / "in a file")
+    text_form._parser.cache_clear()
+    assert parse(text) == made
+    text_form._parser.cache_clear()
