@@ -2,8 +2,9 @@
 
     DERIVE_REACHED=FOLDER python -m pytest -p kit.reached
 
-Each process writes one file of this folder. Lines are named ``PATH:NUMBER``. What tests share in
-memory or on disk is reached by the test that comes first.
+Each process writes one file of this folder. Lines are named ``PATH:NUMBER``. What a test reaches in
+a fork counts, in a program that it starts it does not. What tests share in memory or on disk is
+reached by the test that comes first.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NoReturn
 
 import pytest
-from coverage import Coverage
+from coverage import Coverage, CoverageData
 
 ENGINE = Path(__file__).parents[2] / "derive"
 
@@ -39,11 +41,24 @@ class Watch:
         self.path = path
         self.seconds: dict[str, float] = {}
         self.folder = TemporaryDirectory()
-        data = Path(self.folder.name) / "coverage"
-        self.coverage = Coverage(data_file=data, source=[str(ENGINE)], config_file=False)
+        self.coverage = Coverage(
+            data_file=Path(self.folder.name) / "of",
+            data_suffix=True,  # a fork has a file of its own
+            source=[str(ENGINE)],
+            config_file=False,
+        )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # some of the engine is imported before
             self.coverage.start()
+        self.process, self.leave = os.getpid(), os._exit
+        os._exit = self.leave_fork
+
+    def leave_fork(self, code: int) -> NoReturn:
+        """Write what a fork has reached, where it would end without."""
+        if os.getpid() != self.process:
+            self.coverage.stop()
+            self.coverage.save()
+        self.leave(code)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -57,16 +72,19 @@ class Watch:
 
     def pytest_sessionfinish(self) -> None:
         self.coverage.stop()
-        data = self.coverage.get_data()
-        lines: dict[str, list[str]] = {test: [] for test in self.seconds}
-        for file in data.measured_files():
-            name = Path(file).relative_to(ENGINE.parent).as_posix()
-            for line, tests in data.contexts_by_lineno(file).items():
-                for test in filter(lines.__contains__, tests):
-                    lines[test].append(f"{name}:{line}")
+        self.coverage.save()
+        lines: dict[str, set[str]] = {test: set() for test in self.seconds}
+        for path in Path(self.folder.name).iterdir():
+            data = CoverageData(str(path))
+            data.read()
+            for file in data.measured_files():
+                name = Path(file).relative_to(ENGINE.parent).as_posix()
+                for line, tests in data.contexts_by_lineno(file).items():
+                    for test in filter(lines.__contains__, tests):
+                        lines[test].add(f"{name}:{line}")
         with self.path.open("w", encoding="utf-8") as out:
             for test, seconds in self.seconds.items():
-                print(json.dumps([test, seconds, lines[test]]), file=out)
+                print(json.dumps([test, seconds, sorted(lines[test])]), file=out)
         self.folder.cleanup()
 
 
