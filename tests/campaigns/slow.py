@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests" / "slow.txt"
 QUICK = 0.15
 """Seconds that a test may take while it is watched, which doubles them."""
-RATE = 3.0
+RATE = 4.0
 """Lines a second."""
 ALWAYS = (
     *("tests/whole/test_design.py", "tests/whole/test_golden.py", "tests/whole/test_imports.py"),

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import pytest
 from coverage import Coverage, CoverageData
+from coverage.exceptions import CoverageException
 
 ENGINE = Path(__file__).parents[2] / "derive"
 
@@ -40,9 +41,10 @@ class Watch:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.seconds: dict[str, float] = {}
-        self.folder = TemporaryDirectory()
+        self.folder = path.with_suffix("")
+        self.folder.mkdir()
         self.coverage = Coverage(
-            data_file=Path(self.folder.name) / "of",
+            data_file=self.folder / "of",
             data_suffix=True,  # a fork has a file of its own
             source=[str(ENGINE)],
             config_file=False,
@@ -74,9 +76,12 @@ class Watch:
         self.coverage.stop()
         self.coverage.save()
         lines: dict[str, set[str]] = {test: set() for test in self.seconds}
-        for path in Path(self.folder.name).iterdir():
+        for path in self.folder.iterdir():
             data = CoverageData(str(path))
-            data.read()
+            try:
+                data.read()
+            except CoverageException:  # of a fork that was killed
+                continue
             for file in data.measured_files():
                 name = Path(file).relative_to(ENGINE.parent).as_posix()
                 for line, tests in data.contexts_by_lineno(file).items():
@@ -85,7 +90,7 @@ class Watch:
         with self.path.open("w", encoding="utf-8") as out:
             for test, seconds in self.seconds.items():
                 print(json.dumps([test, seconds, sorted(lines[test])]), file=out)
-        self.folder.cleanup()
+        shutil.rmtree(self.folder)
 
 
 def pytest_configure(config: pytest.Config) -> None:
