@@ -49,6 +49,10 @@ _MATRIX = (
     "pass its result as an argument"
 )
 _RECURRENT = "write its steps as a loop over torch.nn.LSTMCell or torch.nn.GRUCell"
+_BAGS = (
+    "bags of one size are read, from integers with two axes; write others as "
+    "zeros.index_add(0, bag, weight[input]), with the bag of each element as an argument"
+)
 NO_READING = (
     "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
     "or where, or compute it outside and pass its result as an argument"
@@ -66,6 +70,7 @@ _NAMES = {
     _COUNT: ("nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive"),
     _BINS: "bincount histc",
     _RECURRENT: "lstm gru",
+    _BAGS: "_embedding_bag _embedding_bag_forward_only",
     COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
     _MATRIX: (
         "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "

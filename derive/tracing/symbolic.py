@@ -156,6 +156,7 @@ def _symbolic_replacements() -> Any:
         torch.nn.functional.scaled_dot_product_attention: _symbolic_attention,
         torch.tensor: _symbolic_tensor,
         torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
+        torch.nn.functional.embedding_bag: _embedding_bag,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
         torch.Tensor.unfold: _unfold,
@@ -435,6 +436,19 @@ def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False, **named: A
     low, high = (ordered.gather(dim, n) for n in ends)
     made = low + (place - place.floor()) * (high - low)
     return made if keepdim else made.squeeze(dim)
+
+
+def _embedding_bag(input: Any, weight: Any, offsets: Any = None, *limit: Any, **named: Any) -> Any:
+    """Return the sum, mean or maximum of the rows of each bag, if all bags have one size."""
+    import torch
+
+    mode, scales = named.get("mode", "mean"), named.get("per_sample_weights")
+    asked = {k for k, v in named.items() if v is not None and v is not False}
+    if limit or input.dim() != 2 or asked - {"mode", "norm_type", "per_sample_weights"}:
+        return torch.nn.functional.embedding_bag(input, weight, offsets, *limit, **named)
+    rows = weight[input]
+    rows = rows if scales is None else rows * scales.unsqueeze(-1)
+    return rows.max(1).values if mode == "max" else getattr(rows, mode)(1)
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

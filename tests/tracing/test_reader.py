@@ -66,6 +66,10 @@ def gated(x):
     return GRU(x)[0]
 
 
+def bagged(x):
+    return torch.nn.functional.embedding_bag(torch.tensor([2, 0, 3]), x, torch.tensor([0, 1]))
+
+
 SAID = {
     top: "topk is not supported: .*positions as an integer argument",
     ordered: "sort is not supported: .*positions",
@@ -80,6 +84,7 @@ SAID = {
     volume: "a matrix decomposition or linear solve",
     recurrent: "lstm is not supported: .*LSTMCell",
     gated: "gru is not supported: .*GRUCell",
+    bagged: "_embedding_bag.* is not supported: bags of one size are read",
 }
 
 

@@ -55,3 +55,18 @@ def test_classes_before_the_first_mark(reduction):
     loss = torch.nn.MultiLabelMarginLoss(reduction=reduction)
     assert_read(loss.forward, [(4, 5), target])
     assert_read(loss.forward, [(4, 5), target], [(2, 5), target[1:3]])
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_one_size(mode):
+    def bags(table, rows):
+        return F.embedding_bag(rows, table, mode=mode)
+
+    assert_read(bags, [(7, 5), torch.tensor([[2, 0, 6, 1], [3, 3, 5, 4]])])
+
+
+def test_bags_with_scales():
+    def bags(table, rows, scales):
+        return F.embedding_bag(rows, table, mode="sum", per_sample_weights=scales)
+
+    assert_read(bags, [(7, 5), torch.tensor([[2, 0, 6, 1], [3, 3, 5, 4]]), (2, 4)])
