@@ -155,6 +155,7 @@ def _symbolic_replacements() -> Any:
         torch.rnn_relu_cell: partial(_rnn_cell, torch.relu),
         torch.nn.functional.scaled_dot_product_attention: _symbolic_attention,
         torch.tensor: _symbolic_tensor,
+        torch.Tensor.data.__get__: lambda x: x.detach(),  # type: ignore[attr-defined]
         torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
         torch.nn.functional.embedding_bag: _embedding_bag,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,

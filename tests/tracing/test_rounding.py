@@ -72,3 +72,22 @@ def test_in_sympy():
         assert op == derive.parse(f"y[i] = {name}(x[i])")
     op = derive.Operation("op", Eq(y[i], derive.fmod(x[i], 2) + derive.remainder(x[i], 3)))
     assert op == derive.parse("y[i] = fmod(x[i], 2) + remainder(x[i], 3)")
+
+
+def test_the_data_of_a_tensor_has_no_gradient():
+    def scaled(x, w):
+        kept = w.data.abs() > 0.5
+        return x / x.data.norm() * (w * kept)
+
+    torch.manual_seed(0)
+    agree(derive.load(derive.read_torch(scaled, X[1:], Y[1:])), scaled, X, Y)
+
+
+def test_writes_to_the_data_of_a_tensor_are_refused():
+    def clipped(x):
+        y = x * 2
+        y.data.clamp_(-1, 1)
+        return y * y
+
+    with pytest.raises(derive.DeriveError, match="in place"):
+        derive.read_torch(clipped, X)
