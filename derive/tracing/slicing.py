@@ -112,6 +112,8 @@ def equal_part(
         rows = context.sizes.plain(whole / step)
         if rows.free_symbols and (whole, sympy.sympify(step)) not in context.sizes.divided:
             context.sizes.divided.append((whole, sympy.sympify(step)))
+        if length in context.sizes.rounded.values():
+            context.sizes.alike[length] = rows
         split = context.regrouped(x, [*shape[:dim], rows, sympy.sympify(step), *shape[dim + 1 :]])
         return select(context, split, dim + 1, first)
     known = bool(length.free_symbols) or not whole.free_symbols

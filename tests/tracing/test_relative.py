@@ -33,12 +33,19 @@ def around(x):
     return (x[:, (i[:, None] - i) % n] * x[:, None]).sum(-1)
 
 
+def merged(x):
+    """Patches of 2 by 2, of strided slices along two axes, in one row."""
+    parts = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
+    return torch.cat(parts, -1).view(len(x), -1, 4 * x.shape[-1])
+
+
 READ = {
     near: ([(2, 5, 4), (7, 4)], [(1, 6, 3), (7, 3)]),
     by_table: ([(2, 5, 5), (9,)], [(1, 6, 6), (5,)]),
     distances: ([(5, 5, 3), (5, 3)], [(4, 4, 2), (6, 2)]),
     next_row: ([(2, 5, 4)], [(1, 6, 3)]),
     around: ([(2, 5, 4)], [(1, 6, 3)]),
+    merged: ([(2, 4, 6, 3)], [(3, 8, 2, 5)]),
     lambda x: x - torch.diag(x.diag()): ([(4, 4)], [(5, 5)]),
     lambda x: x - torch.diag_embed(x.diagonal(dim1=1, dim2=2)): ([(2, 4, 4)], [(3, 5, 5)]),
 }
