@@ -7,7 +7,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 87_700,
+    "derive": 87_800,
     "derive/algebra": 4_400,
     "derive/auditing": 6_800,
     "derive/blocks": 700,
@@ -29,7 +29,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_500,
     "templates": 1_900,
-    "tests": 70_100,
+    "tests": 70_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
