@@ -9,6 +9,8 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
+import math
+
 import torch
 from torch.autograd import Function
 
@@ -35,8 +37,9 @@ class _Take(Function):
         G = rt.widened(G)
         reuse = rt.reuse(G)
         at = index + torch.where(index < 0, ctx.input_shape[0], 0)  # at[*p]
+        reshaped_G = G.reshape((math.prod(index.shape),))
         grad_input = reuse.index_add(
-            G.new_zeros(ctx.input_shape), 0, at.flatten(), G.flatten()
+            G.new_zeros(ctx.input_shape), 0, at.flatten(), reshaped_G
         )
         return grad_input, None
 

@@ -227,9 +227,10 @@ def _scatter_operands(
 
 
 def _merged_summed_axes(value: Value, n: int, count: int) -> Code:
-    """Return the code with ``count`` axes from n on merged, in a form that vmap can batch."""
-    if count == len(value.axes):
-        return MethodCall(value.code, "flatten")
+    """Return the code with ``count`` axes from n on merged, in a form that vmap can batch.
+
+    The older vmap of ``torch.autograd.grad(is_grads_batched=True)`` has no rule for ``flatten``.
+    """
     whole: Code | None = None
     for axis in value.axes[n : n + count]:
         assert axis is not None
