@@ -6,6 +6,7 @@ The grammar is in ``notation.lark``. The parser evaluates nothing: it returns th
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from collections.abc import Iterator
 from fractions import Fraction
@@ -165,14 +166,17 @@ def _tables() -> str | bool:
     """Return the file in which Lark keeps the tables of the parser, or False if there is none.
 
     To make the tables takes a tenth of a short command. Lark makes them again where the file is of
-    another grammar or cannot be read.
+    another grammar or cannot be read. They are a pickle, which may run code, so the folder counts
+    only if no other user may write to it.
     """
     kept = folder()
     try:
         kept.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = kept.stat()
     except OSError:
         return False
-    return str(kept / "notation.tables")
+    is_own = os.name == "nt" or (found.st_uid == os.getuid() and not found.st_mode & 0o022)
+    return is_own and str(kept / "notation.tables")
 
 
 class _LineJoiner:

@@ -547,6 +547,8 @@ def test_tables_of_the_parser_that_are_no_such_are_made_again(tmp_path, monkeypa
             kept.write_bytes(tables[: len(tables) // 2] if broken == "half" else broken)
         text_form._parser.cache_clear()
         assert parse(text) == made
+    kept.parent.chmod(0o777)  # where others may write, their tables would be loaded
+    assert text_form._tables() is False
     monkeypatch.setattr(text_form, "folder", lambda: kept / "in a file")
     text_form._parser.cache_clear()
     assert parse(text) == made
