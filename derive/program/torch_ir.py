@@ -173,6 +173,7 @@ def subexpressions(code: Code) -> tuple[Code, ...]:
     return tuple(met)
 
 
+@lru_cache(maxsize=2**12)
 def occurrences(code: Code) -> Counter[Code]:
     """Count the occurrences of the code and of everything inside it."""
     children_first: dict[Code, tuple[Code, ...]] = {}

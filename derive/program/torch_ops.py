@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any
 
 from derive.notation.operation import Kind
@@ -457,6 +458,7 @@ ADDED_PRODUCTS = {2: "torch.addmm", 3: "torch.baddbmm"}
 """The call for C + c*(A @ B), by the number of axes."""
 
 
+@lru_cache(maxsize=2**13)
 def torch_op(code: Code) -> TorchOp:
     """Return the row of the operation that the code calls."""
     match code:

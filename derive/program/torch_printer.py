@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
+from typing import NamedTuple
 
 from derive.program.torch_ir import (
     ATOM,
@@ -135,8 +136,7 @@ Doc = str | Break | Group | Indent | If | Expandable | list["Doc"]
 SOFT, SPACE = Break(), Break(" ")
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """How a part of a document is printed."""
 
     indent: int
@@ -197,49 +197,49 @@ class _Printer:
 
     def _inside(self, part: Doc, state: _State) -> list[tuple[Doc, _State]]:
         """Return the parts of a part that is no text, break or group of its own, last one first."""
-        match part:
-            case list():
-                return [(inner, state) for inner in reversed(part)]
-            case Group(content):
-                return [(content, state)]
-            case Indent(content, mark):
-                more = 4 if mark is None or not self.flat[mark] else 0
-                return [(content, _State(state.indent + more, state.flat, state.all_lines))]
-            case If(content, flat, mark):
-                shown = flat is (state.flat if mark is None else self.flat[mark])
-                return [(content, state)] if shown else []
-        raise AssertionError(part)
+        if isinstance(part, list):
+            return [(inner, state) for inner in reversed(part)]
+        if isinstance(part, Group):
+            return [(part.content, state)]
+        if isinstance(part, Indent):
+            if part.mark is None or not self.flat[part.mark]:
+                state = _State(state.indent + 4, state.flat, state.all_lines)
+            return [(part.content, state)]
+        assert isinstance(part, If)
+        flat = state.flat if part.mark is None else self.flat[part.mark]
+        return [(part.content, state)] if part.flat is flat else []
 
     def _fits(self, doc: Doc, state: _State, rest: Sequence[tuple[Doc, _State]]) -> bool:
         """True if the content fits the line, with what follows up to the next line break."""
-        used, after = len(self.line), len(rest)
+        left, after = self.columns - len(self.line), len(rest)
         stack = [(doc, state)]
         while stack or after:
             if not stack:
                 after -= 1
                 stack.append(rest[after])
             part, state = stack.pop()
-            match part:
-                case str():
-                    used += len(part)
-                case Break(words):
-                    if state.flat:
-                        used += len(words)
-                    elif state.all_lines:
-                        used = state.indent
-                    else:
-                        return True
-                case Group() if self._is_group(part):
-                    if part.mark is not None:
-                        self.flat[part.mark] = state.flat
-                    stack.append((part.content, state))
-                case Expandable(content, mark):
-                    if state.flat and self.flat[mark]:
-                        state = _State(state.indent, False, True)
-                    stack.append((content, state))
-                case _:
-                    stack += self._inside(part, state)
-            if used > self.columns:
+            if isinstance(part, str):
+                left -= len(part)
+            elif isinstance(part, list):
+                stack += [(inner, state) for inner in reversed(part)]
+            elif isinstance(part, Break):
+                if state.flat:
+                    left -= len(part.flat)
+                elif state.all_lines:
+                    left = self.columns - state.indent
+                else:
+                    return True
+            elif isinstance(part, Group) and self._is_group(part):
+                if part.mark is not None:
+                    self.flat[part.mark] = state.flat
+                stack.append((part.content, state))
+            elif isinstance(part, Expandable):
+                if state.flat and self.flat[part.mark]:
+                    state = _State(state.indent, False, True)
+                stack.append((part.content, state))
+            else:
+                stack += self._inside(part, state)
+            if left < 0:
                 return False
         return True
 
