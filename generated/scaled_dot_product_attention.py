@@ -65,22 +65,11 @@ class _ScaledDotProductAttention(Function):
         query, key, value, output, G = rt.cast(low, query, key, value, output, G)
         attn_mask, kept = rt.cast(wide, attn_mask, kept)
         grad_query = grad_key = grad_value = grad_attn_mask = None
-        if rt.compiles() or rt.unrecorded(G):
-            needs = ctx.needs_input_grad
-            if needs[0] or needs[1] or needs[2]:
-                scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-                grad_query, grad_key, grad_value = rt.attention_backward(
-                    G, query, key, value, output, kept, scale, attn_mask
-                )
-            if needs[3]:
-                scaled_query_key = (
-                    (query @ key.mT).to(wide).div_(math.sqrt(query.shape[-1]))
-                )
-                S = scaled_query_key.add_(attn_mask)  # S[*b,i,j]
-                P = torch.softmax(S, -1, out=S)  # P[*b,i,j]
-                grad_P = G @ value.mT  # grad_P[*b,i,j]
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
-                grad_attn_mask = grad_S.sum_to_size((query.shape[-2], key.shape[-2]))
+        if not ctx.needs_input_grad[3] and (rt.compiles() or rt.unrecorded(G)):
+            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
+            grad_query, grad_key, grad_value = rt.attention_backward(
+                G, query, key, value, output, kept, scale, attn_mask
+            )
             return grad_query, grad_key, grad_value, grad_attn_mask
         needs = ctx.needs_input_grad
         scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])

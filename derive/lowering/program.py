@@ -204,6 +204,7 @@ class _Planner:
         if first.backward == plain.backward:
             return plain, plain, plain
         forked = first.statistics or _has_kernels(first)
+        first = _without_recomputed(first, plain)
         return first, plain, with_first_order(plain, first) if forked else plain
 
     def _beside(self, first: Program) -> Program:
@@ -289,6 +290,25 @@ def _with_backward_of(program: Program, other: Program) -> Program:
         rearranges=program.rearranges,
         log={**program.log, **other.log},
     )
+
+
+def _without_recomputed(first: Program, plain: Program) -> Program:
+    """Return first order without the gradients that share matrix products in ``plain`` alone.
+
+    The kernel for the other gradients computes these products inside, so that they would be
+    computed twice. Where such a gradient is needed, ``plain`` computes them all.
+    """
+
+    def own_products(made: Program, name: str) -> int:
+        return count([x.line.code for x in made.backward if x.needs == (name,)])[1]
+
+    names = first.gradients
+    apart = {name for name in names if own_products(first, name) > own_products(plain, name)}
+    if len(apart) == len(names):
+        return first
+    needs = (tuple(name for name in x.needs if name not in apart) for x in first.backward)
+    pairs = zip(first.backward, needs, strict=True)
+    return replace(first, backward=tuple(replace(x, needs=own) for x, own in pairs if own))
 
 
 def _has_kernels(made: Program) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -448,7 +448,11 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
     results = program.gradients.values()
     unset = (with_unset([x.line for x in body], results) for body in made)
-    needs = ([x.needs for x in body] for body in made)
+    among = program.first_order_gradients, program.gradients
+    needs = (
+        [tuple(name for name in x.needs if name in own) for x in body]
+        for body, own in zip(made, among, strict=True)
+    )
     bodies = [tuple(zip(*pair, strict=True)) for pair in zip(unset, needs, strict=True)]
     # The first that is shortest: an attribute that is read twice has no name then.
     return lines + min((_both_orders(op, program, bodies, n) for n in (1, 2)), key=len)
@@ -553,7 +557,7 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     op, program = first.op, first.program
     lines = _both_begin(first, later) + _first_order_test(program, "if ", ":")
     own = first.casts(12, len(_common_casts(first, later)))
-    own += _gradient_lines(op, program, first.lines, 12, at_once=True)
+    own += _gradient_lines(op, program, first.lines, 12, program.first_order_gradients)
     lines += indented(own, 4)
     lines += _later_begins(first, later, 8)
     return [*lines, *_gradient_lines(op, program, later.lines, 8)]
@@ -578,7 +582,7 @@ def _merged_lines(
 ) -> list[str]:
     """Return the shared lines and the forks of both orders, and the results."""
     entries = tuple(x for s in segments for x in s.shared or (*s.first, *s.later))
-    asked = _conditions(op, program, entries)
+    asked = _conditions(op, program.gradients, entries)
     lines = named_conditions(asked, 8)
     if _reuses(line for line, _ in entries):
         lines += call_lines(
@@ -611,9 +615,12 @@ def _first_order_test(program: Program, start: str, end: str) -> list[str]:
     """Return start + the test of first order + end: no graph of the gradients is recorded."""
     codes = (part for x in program.first_order for part in subexpressions(x.line.code))
     fused = any(torch_op(code).fused for code in codes)
+    apart = program.gradients.keys() - program.first_order_gradients
+    places = (n for n, t in enumerate(program.inputs) if t in apart)
+    start += "".join(f"not ctx.needs_input_grad[{n}] and " for n in places)
     tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-    before, after = ("(rt.compiles() or ", "))") if fused and tests else ("", ")")
-    before = "rt.compiles() or " if fused and not tests else before
+    before, after = ("(rt.compiles() or ", "))") if fused and (tests or apart) else ("", ")")
+    before = "rt.compiles() or " if fused and not (tests or apart) else before
     given = _existing_cotangents(program)
     return call_lines(f"{start}{''.join(tests)}{before}rt.unrecorded(", given, f"{after}{end}", 8)
 
@@ -679,17 +686,21 @@ def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
 
 
 def _gradient_lines(
-    op: Operation, program: Program, body: Body, indent: int, at_once: bool = False
+    op: Operation,
+    program: Program,
+    body: Body,
+    indent: int,
+    first_order: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the lines of each gradient under its predicate, and the results.
 
-    With ``at_once`` an only gradient is computed in the return statement if it fits one line.
+    In first order, an only gradient is computed in the return statement if it fits one line.
     """
     lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
-    asked = _conditions(op, program, body)
+    asked = _conditions(op, first_order or program.gradients, body)
     lines += named_conditions(asked, indent)
     body, results = unpacked(body), _returned(op, program)
-    if at_once and len(program.gradients) == 1 and body[-1][0].name in results:
+    if first_order and len(program.gradients) == 1 and body[-1][0].name in results:
         last = body[-1][0]
         made = [text(last.code) if x == last.name else x for x in results]
         if len(return_statement(made, indent)) == 1:
@@ -707,11 +718,11 @@ def _return_gradients(values: Sequence[str], indent: int) -> list[str]:
     return [*before, *return_statement(few, indent)]
 
 
-def _conditions(op: Operation, program: Program, body: Body) -> Conditions:
-    """Return the predicates of the lines of a backward."""
+def _conditions(op: Operation, gradients: Mapping[str, str], body: Body) -> Conditions:
+    """Return the predicates of the lines of a backward, which computes these gradients."""
     places = {t.name: n for n, t in enumerate(op.inputs)}
     every = {name for x, _ in body for name in (x.name, *names_in(x.code))}
-    return conditions(body, program.gradients, places, {op.name, *places, *every})
+    return conditions(body, gradients, places, {op.name, *places, *every})
 
 
 def _returned(op: Operation, program: Program) -> list[str]:

@@ -90,6 +90,12 @@ class Program:
     rearranges: bool = False
     """True if each output is a view of an input, as for torch's view operations."""
 
+    @property
+    def first_order_gradients(self) -> Mapping[str, str]:
+        """input -> the name of its gradient, for the gradients that ``first_order`` computes."""
+        made = {name for x in self.first_order for name in x.line.name.split(", ")}
+        return {t: name for t, name in self.gradients.items() if name in made}
+
     def in_bodies(self, change: Callable[[Entries], Iterable[tuple[Line, Needs]]]) -> Program:
         """Return the program with each body changed; a forward has no needs."""
 
