@@ -123,12 +123,9 @@ def alibi_attention(
     if (
         not rt.floating(query, key, value, slopes)
         or query.dim() < 3
-        or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[:-2] != query.shape[:-2]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-2] != query.shape[:-2]
-        or value.shape[-2] != key.shape[-2]
+        or value.shape[:-1] != key.shape[:-1]
         or slopes.shape != query.shape[-3:-2]
     ):
         signature = "query[*b,h,i,d], key[*b,h,j,d], value[*b,h,j,e], slopes[h]"

@@ -141,7 +141,7 @@ def causal_self_attention(
         or Wq.dim() != 2
         or Wv.dim() != 2
         or Wq.shape[1] != x.shape[2]
-        or Wk.shape != (Wq.shape[0], x.shape[2])
+        or Wk.shape != Wq.shape
         or Wv.shape[1] != x.shape[2]
     ):
         signature = "x[n,i,k], Wq[d,k], Wk[d,k], Wv[e,k]"

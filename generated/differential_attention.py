@@ -161,13 +161,11 @@ def differential_attention(
         or query1.dim() < 2
         or weight.dim() != 0
         or key1.dim() != query1.dim()
-        or value.dim() != query1.dim()
         or key1.shape[:-2] != query1.shape[:-2]
         or key1.shape[-1] != query1.shape[-1]
         or query2.shape != query1.shape
-        or key2.shape != query1.shape[:-2] + key1.shape[-2:-1] + query1.shape[-1:]
-        or value.shape[:-2] != query1.shape[:-2]
-        or value.shape[-2] != key1.shape[-2]
+        or key2.shape != key1.shape
+        or value.shape[:-1] != key1.shape[:-1]
     ):
         signature = (
             "query1[*b,i,d], key1[*b,j,d], query2[*b,i,d], key2[*b,j,d], "

@@ -193,13 +193,11 @@ def grouped_query_attention(
         not rt.floating(query, key, value)
         or query.dim() < 3
         or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[-3] == 0
         or query.shape[-3] % key.shape[-3] != 0
         or key.shape[:-3] != query.shape[:-3]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-3] != query.shape[:-3]
-        or value.shape[-3:-1] != key.shape[-3:-1]
+        or value.shape[:-1] != key.shape[:-1]
     ):
         signature = "query[*b,(g r),i,d], key[*b,g,j,d], value[*b,g,j,e]; r=(g r)/g"
         raise rt.explained("grouped_query_attention", signature, query, key, value)

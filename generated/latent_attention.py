@@ -191,7 +191,7 @@ def latent_attention(
         or Wv.dim() != 3
         or query_turned.shape[:3] != query.shape[:3]
         or latent.shape[0] != query.shape[0]
-        or key_turned.shape != (query.shape[0], latent.shape[1], query_turned.shape[3])
+        or key_turned.shape != latent.shape[:2] + query_turned.shape[3:]
         or Wk.shape != (query.shape[1], query.shape[3], latent.shape[2])
         or Wv.shape[0] != query.shape[1]
         or Wv.shape[2] != latent.shape[2]

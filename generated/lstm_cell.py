@@ -180,7 +180,7 @@ def lstm_cell(
         or input.dim() != 2
         or hx.dim() != 2
         or hx.shape[0] != input.shape[0]
-        or cx.shape != (input.shape[0], hx.shape[1])
+        or cx.shape != hx.shape
         or w_ih.shape != (4 * hx.shape[1], input.shape[1])
         or w_hh.shape != (4 * hx.shape[1], hx.shape[1])
         or (b_ih is not None and b_ih.shape != (4 * hx.shape[1],))

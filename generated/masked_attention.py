@@ -103,11 +103,9 @@ def masked_attention(
         or attn_mask.device != query.device
         or query.dim() < 2
         or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[:-2] != query.shape[:-2]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-2] != query.shape[:-2]
-        or value.shape[-2] != key.shape[-2]
+        or value.shape[:-1] != key.shape[:-1]
         or attn_mask.shape != (query.shape[-2], key.shape[-2])
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e], attn_mask[i,j]: bool"

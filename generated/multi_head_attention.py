@@ -310,7 +310,7 @@ def multi_head_attention(
         or Wq.shape[0] % num_heads != 0
         or key.shape[0] != query.shape[0]
         or key.shape[2] != query.shape[2]
-        or value.shape != (query.shape[0], key.shape[1], query.shape[2])
+        or value.shape != key.shape
         or Wq.shape[1] != query.shape[2]
         or Wk.shape != (Wq.shape[0], query.shape[2])
         or Wv.shape != (Wq.shape[0], query.shape[2])

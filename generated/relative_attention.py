@@ -119,12 +119,9 @@ def relative_attention(
         or buckets.device != query.device
         or query.dim() < 3
         or bias.dim() != 2
-        or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[:-2] != query.shape[:-2]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-2] != query.shape[:-2]
-        or value.shape[-2] != key.shape[-2]
+        or value.shape[:-1] != key.shape[:-1]
         or bias.shape[1] != query.shape[-3]
         or buckets.shape != (query.shape[-2], key.shape[-2])
     ):

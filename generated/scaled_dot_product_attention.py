@@ -108,11 +108,9 @@ def scaled_dot_product_attention(
         or not rt.floating_if_given(query, attn_mask)
         or query.dim() < 2
         or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[:-2] != query.shape[:-2]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-2] != query.shape[:-2]
-        or value.shape[-2] != key.shape[-2]
+        or value.shape[:-1] != key.shape[:-1]
         or (
             attn_mask is not None
             and attn_mask.shape != (query.shape[-2], key.shape[-2])

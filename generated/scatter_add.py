@@ -59,10 +59,7 @@ def scatter_add(
         or index.dim() != input.dim()
         or index.shape[: dim % input.dim()] != input.shape[: dim % input.dim()]
         or index.shape[dim % input.dim() + 1 :] != input.shape[dim % input.dim() + 1 :]
-        or src.shape
-        != input.shape[: dim % input.dim()]
-        + index.shape[dim % input.dim() : dim % input.dim() + 1]
-        + input.shape[dim % input.dim() + 1 :]
+        or src.shape != index.shape
     ):
         signature = "input[*p,v,*q], index[*p,k,*q]: int64, src[*p,k,*q]; dim=axis(v)"
         raise rt.explained("scatter_add", signature, input, index, src, dim)

@@ -133,7 +133,7 @@ def simpo_loss(
         or rejected.dim() != 2
         or rejected.shape[0] != chosen.shape[0]
         or chosen_mask.shape != chosen.shape
-        or rejected_mask.shape != (chosen.shape[0], rejected.shape[1])
+        or rejected_mask.shape != rejected.shape
         or reduction not in ("mean", "sum", "none")
     ):
         signature = (

@@ -118,11 +118,9 @@ def sliding_window_attention(
         not rt.floating(query, key, value)
         or query.dim() < 2
         or key.dim() != query.dim()
-        or value.dim() != query.dim()
         or key.shape[:-2] != query.shape[:-2]
         or key.shape[-1] != query.shape[-1]
-        or value.shape[:-2] != query.shape[:-2]
-        or value.shape[-2] != key.shape[-2]
+        or value.shape[:-1] != key.shape[:-1]
     ):
         signature = "query[*b,i,d], key[*b,j,d], value[*b,j,e]"
         raise rt.explained("sliding_window_attention", signature, query, key, value)

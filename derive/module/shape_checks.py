@@ -7,9 +7,10 @@ axes alone is compared by its whole shape: ``bias.shape != weight.shape[:1]``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count, takewhile
 
 from derive.algebra.expr import Composite, Expr, Index, Num, Param, Size, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
@@ -56,7 +57,12 @@ class ShapeChecks:
         """Return the checks of the shapes of required tensors, after those of parameters."""
         unknown = [t for t in required_of(self.op) if not self._is_known(t)]
         ranks = map(self._rank_test, unknown)
-        found = [ArgumentCheck(test) for test, fixed in ranks if test and not fixed]
+        pairs = zip(unknown, ranks, strict=True)
+        found = [
+            ArgumentCheck(test)
+            for t, (test, fixed) in pairs
+            if test and not fixed and not self._has_rank_by_shape(t)
+        ]
         found += (check for e in self._single for check in self._divisibility_checks(e))
         clauses = tuple(c for _, own in self._defined.values() for c in own)
         for t in required_of(self.op):
@@ -113,8 +119,47 @@ class ShapeChecks:
         return bool(t.axes) and all(self._pieces(t)) and t.name not in self._read
 
     def _pieces(self, t: Tensor) -> list[_Piece | None]:
-        """Return what each axis is compared with; None if nothing else determines it."""
-        return [self._piece(t, n) for n in range(len(t.axes))]
+        """Return what each axis is compared with; None if nothing else determines it.
+
+        Neighbors are compared with one tensor if an earlier one has them all.
+        """
+        pieces = [self._piece(t, n) for n in range(len(t.axes))]
+        earlier = takewhile(lambda other: other is not t, required_of(self.op))
+        runs = [run for other in earlier for run in self._runs(t, other, pieces)]
+        for start, run in sorted(runs, key=lambda found: -len(found[1])):
+            stop = start + len(run)
+            if len(_merged(pieces[start:stop])) > 1:
+                pieces[start:stop] = run
+        return pieces
+
+    def _runs(
+        self, t: Tensor, other: Tensor, pieces: Sequence[_Piece | None]
+    ) -> Iterator[tuple[int, list[_Piece | None]]]:
+        """Yield the longest runs of neighbors that both tensors have: where it starts, the run."""
+        alike = {
+            (n, k)
+            for n, axis in enumerate(t.axes)
+            for k, own in enumerate(other.axes)
+            if (piece := pieces[n]) is not None and piece.tensor and _is_same_index(axis, own)
+        }
+        for n, k in sorted(alike):
+            if (n - 1, k - 1) not in alike:
+                size = next(m for m in count(1) if (n + m, k + m) not in alike)
+                yield n, [_Piece(other, k + m, k + m + 1) for m in range(size)]
+
+    def _has_rank_by_shape(self, t: Tensor) -> bool:
+        """True if the first check of parts fails for any other number of axes.
+
+        It compares a group and a single axis with those of another tensor.
+        """
+        pieces = self._pieces(t)
+        first = [*takewhile(lambda piece: piece is not None, pieces)]
+        axes = t.axes[: len(first)]
+        return (
+            t.name not in self._read
+            and len(_merged(first)) == 1
+            and {isinstance(i, Index) and i.group for i in axes} == {True, False}
+        )
 
     def _piece(self, t: Tensor, n: int) -> _Piece | None:
         axis = t.axes[n]
@@ -245,6 +290,13 @@ class ShapeChecks:
 
 def _same(axis: Expr, group: Index) -> bool:
     return isinstance(axis, Index) and axis.group and axis.extent == group.extent
+
+
+def _is_same_index(axis: Expr, other: Expr) -> bool:
+    """True if both axes are read by an index over one extent, or over one group."""
+    if not isinstance(axis, Index) or not isinstance(other, Index):
+        return False
+    return (axis.extent, axis.group) == (other.extent, other.group)
 
 
 def _follows(one: _Piece | None, two: _Piece | None) -> bool:
