@@ -95,12 +95,11 @@ class _CausalLinearAttention(Function):
             return grad_query, grad_key, grad_value
         exp_clamped_query = query.clamp(max=0).exp()
         query_positive = query > 0
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
+        phi = rt.where(query_positive, 1 + query, exp_clamped_query).to(low)
         exp_clamped_key = key.clamp(max=0).exp()
         key_positive = key > 0
         psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-        low_phi = phi.to(low)
-        S = (low_phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
+        S = (phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
         total = S.sum(-1)  # total[*b,i]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_S = (  # grad_S[*b,i,j]
@@ -112,8 +111,9 @@ class _CausalLinearAttention(Function):
                 query_positive, 1, exp_clamped_query
             )
         if ctx.needs_input_grad[1]:
-            lower_grad_S_low_phi = (lower_grad_S.mT.to(low) @ low_phi).to(wide)
-            grad_key = lower_grad_S_low_phi * rt.where(key_positive, 1, exp_clamped_key)
+            grad_key = (lower_grad_S.mT.to(low) @ phi).to(wide) * rt.where(
+                key_positive, 1, exp_clamped_key
+            )
         if ctx.needs_input_grad[2]:
             grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value

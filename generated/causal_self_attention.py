@@ -106,9 +106,8 @@ class _CausalSelfAttention(Function):
             ).tril()
             if needs[0] or needs[1] or needs[2]:
                 V = x @ Wv.mT  # V[n,j,e]
-                grad_P = G @ V.mT  # grad_P[n,i,j]
-                wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(2, keepdim=True))
+                grad_P = (G @ V.mT).to(wide)  # grad_P[n,i,j]
+                grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
             if needs[1] or needs[2] or needs[3]:
                 flat_x = rt.flatten(x, 0, 1)
             if needs[0] or needs[1]:

@@ -56,10 +56,9 @@ class _CharacterModel(Function):
         bngain, bnbias = rt.cast(wide, bngain, bnbias)
         emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)  # emb[n,t,d]
         embcat = emb.flatten(1, 2)  # embcat[n,(t d)]
-        hprebn = embcat @ W1 + b1  # hprebn[n,j]
-        wide_hprebn = hprebn.to(wide)
-        bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
-        bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
+        hprebn = (embcat @ W1 + b1).to(wide)  # hprebn[n,j]
+        bnmeani = hprebn.mean(0)  # bnmeani[0,j]
+        bndiff = hprebn - bnmeani  # bndiff[n,j]
         bndiff2 = bndiff.square()  # bndiff2[n,j]
         bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
         bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
@@ -113,10 +112,9 @@ class _CharacterModel(Function):
                 flat_Xb = Xb.flatten()
                 emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
                 embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
-                hprebn = embcat @ W1 + b1  # hprebn[n,j]
-                wide_hprebn = hprebn.to(wide)
-                bnmeani = wide_hprebn.mean(0)  # bnmeani[0,j]
-                bndiff = wide_hprebn - bnmeani  # bndiff[n,j]
+                hprebn = (embcat @ W1 + b1).to(wide)  # hprebn[n,j]
+                bnmeani = hprebn.mean(0)  # bnmeani[0,j]
+                bndiff = hprebn - bnmeani  # bndiff[n,j]
                 bndiff2 = bndiff.square()  # bndiff2[n,j]
                 bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
                 bnvar_inv = (bnvar + ctx.eps).rsqrt()  # bnvar_inv[0,j]

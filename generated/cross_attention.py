@@ -121,9 +121,8 @@ class _CrossAttention(Function):
             if needs_V:
                 V = memory @ Wv.mT  # V[*b,j,e]
             if needs_grad_S:
-                grad_P = grad_context @ V.mT  # grad_P[*b,i,j]
-                wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+                grad_P = (grad_context @ V.mT).to(wide)  # grad_P[*b,i,j]
+                grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
             if needs_low_grad_Q:
                 grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
                 low_grad_Q = grad_Q.to(low)

@@ -90,9 +90,9 @@ class _LatentAttention(Function):
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
         needs_grad_V = needs[2] or needs[5]
-        needs_low_grad_K = needs[2] or needs[4]
+        needs_grad_K = needs[2] or needs[4]
         needs_flat_grad_S = needs[1] or needs[3]
-        needs_grad_S = needs_flat_grad_S or needs_low_grad_K or needs[0]
+        needs_grad_S = needs_flat_grad_S or needs_grad_K or needs[0]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if not first_order:
             K = torch.einsum("bjl,hdl->bhjd", latent, Wk)  # K[b,h,j,d]
@@ -114,17 +114,15 @@ class _LatentAttention(Function):
             if needs_grad_S:
                 V = torch.einsum("bjl,hel->bhje", latent, Wv)  # V[b,h,j,e]
         if needs_grad_S:
-            grad_P = G @ V.mT  # grad_P[b,h,i,j]
+            grad_P = (G @ V.mT).to(wide)  # grad_P[b,h,i,j]
             if first_order:
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
+                grad_S = torch._softmax_backward_data(grad_P, P, 3, P.dtype)
             else:
-                wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
+                grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
         if needs_flat_grad_S:
             flat_grad_S = rt.flatten(grad_S, 1, 2)
-        if needs_low_grad_K:
-            grad_K = reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale)
-            low_grad_K = grad_K.to(low)
+        if needs_grad_K:
+            grad_K = reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale).to(low)
         if needs_grad_V:
             grad_V = P.mT.to(low) @ G  # grad_V[b,h,j,e]
         if needs[0]:
@@ -146,7 +144,7 @@ class _LatentAttention(Function):
                     (query.shape[1], query.shape[2]),
                 ).to(wide)
         if needs[2]:
-            grad_latent = torch.einsum("bhjd,hdl->bjl", low_grad_K, Wk) + torch.einsum(
+            grad_latent = torch.einsum("bhjd,hdl->bjl", grad_K, Wk) + torch.einsum(
                 "bhje,hel->bjl", grad_V, Wv
             )
         if needs[3]:
@@ -159,7 +157,7 @@ class _LatentAttention(Function):
                     flat_grad_S.mT.to(low) @ flat_query_turned
                 ).to(wide)
         if needs[4]:
-            grad_Wk = torch.einsum("bhjd,bjl->hdl", low_grad_K, latent)
+            grad_Wk = torch.einsum("bhjd,bjl->hdl", grad_K, latent)
         if needs[5]:
             grad_Wv = torch.einsum("bhje,bjl->hel", grad_V, latent)
         grads = grad_query, grad_query_turned, grad_latent, grad_key_turned, grad_Wk

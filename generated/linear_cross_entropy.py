@@ -43,12 +43,12 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight = rt.cast(wide, weight)
-            if linear_bias is None:
-                X = input @ linear_weight.mT  # X[n,c]
-            else:
-                X = torch.addmm(linear_bias, input, linear_weight.mT)  # X[n,c]
-            wide_X = X.to(wide)
-            F = reuse.log_softmax(wide_X, 1)  # F[n,c]
+            X = (  # X[n,c]
+                input @ linear_weight.mT
+                if linear_bias is None
+                else torch.addmm(linear_bias, input, linear_weight.mT)
+            ).to(wide)
+            F = reuse.log_softmax(X, 1)  # F[n,c]
             target_differs = target != ignore_index
             masked_target = torch.where(target_differs, target, 0)
             F_at_masked_target = F.gather(1, masked_target.unsqueeze(1)).squeeze(1)
@@ -101,10 +101,11 @@ class _LinearCrossEntropy(Function):
             given = rt.cast(low, input, linear_weight, linear_bias)
             input, linear_weight, linear_bias = given
             weight, G = rt.cast(wide, weight, G)
-            if linear_bias is None:
-                X = input @ linear_weight.mT  # X[n,c]
-            else:
-                X = input @ linear_weight.mT + linear_bias  # X[n,c]
+            X = (  # X[n,c]
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            ).to(wide)
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         if not first_order:
@@ -136,9 +137,8 @@ class _LinearCrossEntropy(Function):
         else:
             label_smoothing_minus_one = label_smoothing - 1
             label_smoothing_G = label_smoothing_minus_one * G
-            wide_X = X.to(wide)
             if needs[4]:
-                F = torch.log_softmax(wide_X, 1)  # F[n,c]
+                F = torch.log_softmax(X, 1)  # F[n,c]
             if needs[0] or needs[1] or needs[3]:
                 if weight is None:
                     weight_at_masked_target = None
@@ -147,28 +147,24 @@ class _LinearCrossEntropy(Function):
                     weight_at_masked_target = weight.index_select(0, masked_target)
                     full_weight = weight
                 label_smoothing_full_weight = label_smoothing * full_weight.mean()
-                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(wide_X, 1)
+                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+                spread_G = (scaled_label_smoothing * G).unsqueeze(1)
                 full_weight_difference = (
                     label_smoothing_full_weight - label_smoothing_minus_one
                     if weight is None
                     else label_smoothing_full_weight
                     - label_smoothing_minus_one * weight_at_masked_target
                 )
+                G_sum = (
+                    G.unsqueeze(1) * full_weight_difference * exp_F + spread_G
+                    if weight is None
+                    else G.unsqueeze(1) * full_weight_difference.unsqueeze(1) * exp_F
+                    + spread_G * weight
+                )
                 G_weight = (
                     label_smoothing_G.unsqueeze(1)
                     if weight is None
                     else (label_smoothing_G * weight_at_masked_target).unsqueeze(1)
-                )
-                G_full_weight_exp_F = (
-                    G.unsqueeze(1) * full_weight_difference * exp_F
-                    if weight is None
-                    else G.unsqueeze(1) * full_weight_difference.unsqueeze(1) * exp_F
-                )
-                G_sum = (
-                    G_full_weight_exp_F + (scaled_label_smoothing * G).unsqueeze(1)
-                    if weight is None
-                    else G_full_weight_exp_F
-                    + (scaled_label_smoothing * G).unsqueeze(1) * weight
                 )
                 grad_X = torch.where(  # grad_X[n,c]
                     spread_target_differs,

@@ -70,12 +70,11 @@ class _RelativeAttention(Function):
             ).permute(2, 0, 1)
             P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
         if needs[0] or needs[1] or needs[3]:
-            grad_P = G @ value.mT  # grad_P[*b,h,i,j]
+            grad_P = (G @ value.mT).to(wide)  # grad_P[*b,h,i,j]
             if first_order:
-                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
+                grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
             else:
-                wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+                grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if needs[0]:
             grad_query = grad_S.to(low) @ key
         if needs[1]:

@@ -76,9 +76,8 @@ class _ScaledDotProductAttention(Function):
         S = scaled_query_key if attn_mask is None else attn_mask + scaled_query_key
         P = torch.softmax(S, -1)  # P[*b,i,j]
         if needs[0] or needs[1] or needs[3]:
-            grad_P = G @ value.mT  # grad_P[*b,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # grad_S[*b,i,j]
         if needs[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if needs[1]:

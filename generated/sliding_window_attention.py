@@ -94,9 +94,8 @@ class _SlidingWindowAttention(Function):
         S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
         P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_P = G @ value.mT  # grad_P[*b,i,j]
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
+            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # grad_S[*b,i,j]
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

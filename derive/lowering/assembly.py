@@ -38,7 +38,14 @@ from derive.program.gradient_predication import (
 )
 from derive.program.guard_elimination import unguarded
 from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
-from derive.program.mixed_precision import NAMES, Precision, all_wide, in_precision, rounded
+from derive.program.mixed_precision import (
+    NAMES,
+    Precision,
+    all_wide,
+    cast_where_made,
+    in_precision,
+    rounded,
+)
 from derive.program.program import Logged
 from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
@@ -172,6 +179,7 @@ def assign_precision(body: Body) -> Body:
     lines, precision = made
     if spec.exact and precision.roundings is Roundings.ONCE:
         precision = replace(precision, roundings=Roundings.MORE)
+    lines = cast_where_made(lines, {*spec.leaving, *op.outputs, *spec.kept})
     return replace(body, lines=tuple(lines), precision=precision)
 
 

@@ -16,6 +16,7 @@ Autocast would interfere: a body with products runs without it, once ``low`` is 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,11 +39,13 @@ from derive.program.torch_ir import (
     Tuple,
     Unary,
     names_in,
+    occurrences,
+    replaced,
     subexpressions,
     values_in,
 )
 from derive.program.torch_ops import ADDED_PRODUCTS, is_float32_under_autocast, moves, torch_op
-from derive.program.torch_printer import is_long
+from derive.program.torch_printer import fits, is_long
 
 LOW, WIDE, DTYPE = map(Name, ("low", "wide", "dtype"))
 NAMES = frozenset(name.id for name in (LOW, WIDE, DTYPE))
@@ -216,6 +219,32 @@ def rounded(lines: Sequence[Line], returned: Mapping[str, Code]) -> list[Line]:
         else:
             made[n] = made[n].having(code)
     return made
+
+
+def cast_where_made(lines: Sequence[Line], results: Collection[str]) -> list[Line]:
+    """Return the lines with one cast of a value where all its readers would cast it.
+
+    x = f(a); y = g(x.to(d)); z = h(x.to(d))  ->  x = f(a).to(d); y = g(x); z = h(x)
+
+    The value must not be computed in another line too, and its line stay short. A cast to ``low``
+    for one reader stays beside the others of its product.
+    """
+    reads = Counter(name for line in lines for name in values_in(line.code))
+    parts = Counter[Code]()
+    for line in lines:
+        parts.update(occurrences(line.code))
+    new: dict[Code, Code] = {}
+    moved: dict[str, Code] = {}
+    for line in lines:
+        value = Name(line.name)
+        casts = [c for c in (MethodCall(value, "to", (d,)) for d in (LOW, WIDE)) if parts[c]]
+        if len(casts) != 1 or parts[casts[0]] < reads[line.name] or line.name in results:
+            continue
+        made = MethodCall(line.code, "to", casts[0].args)
+        worth = made.args == (WIDE,) or reads[line.name] > 1
+        if worth and parts[line.code] == 1 and fits(f"    {line.name} = ", made):
+            new[casts[0]], moved[line.name] = value, made
+    return [line.having(replaced(moved.get(line.name, line.code), new)) for line in lines]
 
 
 @dataclass(frozen=True)
