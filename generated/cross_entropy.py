@@ -73,16 +73,13 @@ class _CrossEntropy(Function):
         if G is None and G_F is None:
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         label_smoothing = ctx.label_smoothing
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            weight, F, G = rt.widened(weight, F, G)
-        else:
-            if G is None:
-                G = G_F.new_zeros(ctx.output_shape)
-            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)

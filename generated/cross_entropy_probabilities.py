@@ -69,16 +69,13 @@ class _CrossEntropyProbabilities(Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        target, weight, F, G, G_F = rt.widened(*ctx.saved_tensors, G, G_F)
         q_axes = ctx.q_axes
         grad_input = grad_target = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            target, weight, F, G = rt.widened(*ctx.saved_tensors, G)
-        else:
-            if G is None:
-                G = G_F.new_zeros(ctx.output_shape)
-            target, weight, F, G, G_F = rt.widened(*ctx.saved_tensors, G, G_F)
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(ctx.loss_shape)
         one_minus_label_smoothing = 1 - ctx.label_smoothing

@@ -73,6 +73,10 @@ class _DoraLinear(Function):
         if G is None and G_V is None:
             return (None,) * 7
         input, lora_A, lora_B, magnitude, V, length = ctx.saved_tensors
+        if G is None:
+            G = G_V.new_zeros(ctx.output_shape)
+        low, wide = ctx.low, ctx.wide
+        input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
         b_leading = tuple(range(input.dim() - 1))
         grad_input = grad_weight = grad_lora_A = grad_lora_B = grad_magnitude = None
         grad_bias = None
@@ -84,14 +88,8 @@ class _DoraLinear(Function):
         needs_length = needs_grad_V or needs[0] or needs[4]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
-            low, wide = ctx.low, ctx.wide
-            input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
             magnitude, V, length, G = rt.cast(wide, magnitude, V, length, G)
         else:
-            if G is None:
-                G = G_V.new_zeros(ctx.output_shape)
-            low, wide = ctx.low, ctx.wide
-            input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
             magnitude, V, G, G_V = rt.cast(wide, magnitude, V, G, G_V)
             if needs_length:
                 length = V.square().sum(1).sqrt().detach()  # length[j]

@@ -66,15 +66,12 @@ class _FocalLoss(Function):
         if G is None and G_F is None:
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
+        if G is None:
+            G = G_F.new_zeros(ctx.output_shape)
+        weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         gamma = ctx.gamma
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
-        if first_order:
-            weight, F, G = rt.widened(weight, F, G)
-        else:
-            if G is None:
-                G = G_F.new_zeros(ctx.output_shape)
-            weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()

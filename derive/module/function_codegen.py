@@ -471,10 +471,12 @@ def _both_orders(op: Operation, program: Program, bodies: Sequence[Body], most: 
             strict=True,
         )
     )
-    if not program.pulled and later.precision.casts_among(first.precision):
-        # A double backward also casts what it does not read, so that both orders share a line.
+    # An order also casts what it does not read, so that both share a line; in first order, the
+    # cotangents of statistics are None.
+    whole = first if later.precision.casts_among(first.precision) else later
+    if whole is first or (program.pulled and first.precision.casts_among(later.precision)):
         names = first.precision.names | later.precision.names
-        precision = replace(first.precision, names=names)
+        precision = replace(whole.precision, names=names)
         first, later = replace(first, precision=precision), replace(later, precision=precision)
     # What reads better is the early return.
     ways = (_early_return, _one_text) if program.first_order else (_any_order,)
@@ -533,14 +535,13 @@ def _any_order(_: _BackwardBody, later: _BackwardBody) -> list[str]:
 def _common_casts(first: _BackwardBody, later: _BackwardBody) -> list[list[str]]:
     """Return the first statements of the casts, as far as they are those of both orders."""
     pairs = zip(first.cast_statements(), later.cast_statements(), strict=False)
-    alike = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
-    # A cotangent that is missing is made before it is cast.
-    return [] if first.program.pulled else alike
+    return [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
 def _both_begin(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return the lines before the test of first order."""
-    lines = [line for statement in _common_casts(first, later) for line in statement]
+    lines = _filled_cotangent(first.program)
+    lines += [line for statement in _common_casts(first, later) for line in statement]
     lines += _kept_values(first.op, first.program, first.reads)
     return lines + _none_yet(first.program)
 
@@ -549,7 +550,7 @@ def _later_begins(first: _BackwardBody, later: _BackwardBody, indent: int) -> li
     """Return what any order reads and casts in addition."""
     more = _kept_values(later.op, later.program, later.reads - first.reads, indent)
     casts = later.casts(indent, len(_common_casts(first, later)))
-    return [*more, *_filled_cotangent(later.program), *casts]
+    return [*more, *casts]
 
 
 def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
