@@ -6,6 +6,7 @@ import pytest
 from kit.each import each_row, some_now
 from kit.lowered import assert_right
 from kit.texts import source
+from kit.unwritten import first_order
 
 from derive import load, parse
 from derive.calculus.alpha_renaming import canonical
@@ -133,6 +134,17 @@ def test_a_mask_that_may_be_absent_has_its_gradient_beside_the_kernel():
     derived = derive_option(parse(MASKED), None)
     (mask,) = (t.name for t in derived.operation.inputs if t.default is not None)
     assert not made(MASKED) and len(made(MASKED, [mask])) == 4
+
+
+def test_a_gradient_that_shares_products_with_others_is_not_in_first_order():
+    """That of the mask is made of the shares; the kernel computes them inside."""
+    text = source(parse(MASKED))
+    assert "if not ctx.needs_input_grad[3] and (rt.compiles() or rt.unrecorded(" in text
+    first = first_order(text)
+    assert "rt.attention_backward(" in first and "grad_m" not in first.split("return")[0]
+    projected = MASKED.replace("v[b,j,e]", "v[b,j,e], w[a,e]", 1).replace("-> y", "-> z")
+    text = source(parse(projected + "\nz[b,i,a] = sum[e](y[b,i,e]*w[a,e])"))
+    assert "grad_w = " in first_order(text)
 
 
 def test_keys_of_two_means_have_the_gradients_of_both():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -304,6 +305,34 @@ def test_the_condition_compares_whole_shapes():
     text = source(OPS["norm"], standalone=False)
     assert "or x.dim() < w.dim()\n" in text
     assert "or x.shape[x.dim() - w.dim() :] != w.shape\n" in text
+
+
+def test_neighbors_are_compared_with_one_earlier_tensor():
+    """What has the rank of another by its shape needs no test of its own for the rank."""
+    op = derive.parse(
+        "op f(q[*b,i,d], k[*b,j,d], v[*b,j,e], p[j,d,*b], r[*b,j,e]) -> y\n"
+        "y[*b,i,e] = sum[j](sum[d](q[*b,i,d]*k[*b,j,d]*p[j,d,*b])*v[*b,j,e]*r[*b,j,e])"
+    )
+    tests = re.findall(r"(?<=or )[kvpr]\..*", source(op, standalone=False))
+    assert tests == [
+        "k.dim() != q.dim()",
+        "k.shape[:-2] != q.shape[:-2]",
+        "k.shape[-1] != q.shape[-1]",
+        "v.shape[:-1] != k.shape[:-1]",
+        "p.shape != k.shape[-2:] + q.shape[:-2]",
+        "r.shape != v.shape",
+    ]
+    f = derive.load(op)
+    shapes = {"q": (2, 3, 4), "k": (2, 5, 4), "v": (2, 5, 6), "p": (5, 4, 2), "r": (2, 5, 6)}
+    assert f(*(full(*shape) for shape in shapes.values())).shape == (2, 3, 6)
+    for name, n in product(shapes, range(3)):
+        whole = shapes[name]
+        wrong = [whole[:n]]
+        if (name, n) != ("q", 1):  # i is of q alone
+            wrong.append((*whole[:n], 7, *whole[n + 1 :]))
+        for shape in wrong:
+            with pytest.raises(ValueError, match=r"f: .* (axis|axes|\[)"):
+                f(*(full(*(shape if x == name else shapes[x])) for x in shapes))
 
 
 def test_the_product_of_the_parts_of_an_axis_is_its_size():

@@ -9,7 +9,7 @@ from kit.torch_code import torch_code
 
 from derive import load, parse
 from derive.program.cse import Line
-from derive.program.mixed_precision import all_wide, in_precision, rounded
+from derive.program.mixed_precision import all_wide, cast_where_made, in_precision, rounded
 from derive.program.torch_ir import Binary, Name, text
 
 a, b, c, w = map(Name, "abcw")
@@ -52,6 +52,31 @@ def test_without_products_of_matrices_all_is_wide():
     assert (precision.narrow, precision.broad) == ((), ("a", "w"))
     lines, precision = all_wide([Line("y", PRODUCT)], ("a", "b", "c"))
     assert (text(lines[0].code), precision.broad) == ("a @ b", ("a", "b"))
+
+
+@each_row(
+    "before, after",
+    [
+        # All readers widen it, one or more.
+        ("h = a @ b; y = c*h.to(wide)", "h = (a @ b).to(wide); y = c*h"),
+        ("h = a @ b; y = h.to(wide).exp() - h.to(wide)", "h = (a @ b).to(wide); y = h.exp() - h"),
+        (
+            "h = c.exp(); y = h.to(low) @ a + h.to(low) @ b",
+            "h = c.exp().to(low); y = h @ a + h @ b",
+        ),
+        # One reader narrows it, readers differ, it is a result, or it is computed twice.
+        ("h = c.exp(); y = h.to(low) @ a", None),
+        ("h = a @ b; y = h.to(wide).exp() @ h", None),
+        ("y = a @ b; h = y.to(wide).exp()", None),
+        ("h = a @ b; y = h.to(wide).exp() + (a @ b).sum()", None),
+    ],
+)
+def test_a_value_that_all_readers_cast_is_cast_once(before, after):
+    pairs = (line.split(" = ") for line in before.split("; "))
+    lines = [Line(name, torch_code(code)) for name, code in pairs]
+    made = [f"{line.name} = {text(line.code)}" for line in cast_where_made(lines, {"y"})]
+    wanted = (line.split(" = ") for line in (after or before).split("; "))
+    assert made == [f"{name} = {text(torch_code(code))}" for name, code in wanted]
 
 
 def test_what_is_new_is_wide():
