@@ -155,10 +155,11 @@ class _CharacterModel(Function):
                 flat_Xb = Xb.flatten()
         if needs[0]:
             grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
+            flat_grad_embcat = rt.flatten(
+                rt.unflatten(grad_embcat, 1, (Xb.shape[1], C.shape[1])), 0, 1
+            )
             grad_C = G.new_zeros(C.shape).index_add(
-                0,
-                flat_Xb,
-                grad_embcat.reshape((Xb.shape[0] * Xb.shape[1], C.shape[1])).to(wide),
+                0, flat_Xb, flat_grad_embcat.to(wide)
             )
         if needs[1]:
             if first_order:

@@ -118,15 +118,15 @@ class _CrossEntropy(Function):
                 )
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
-            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
-            masked_G_masked_F = reuse.mul(
-                torch.where(spread_target_differs, F, 0), masked_G
-            )
             masked_scaled_G_F = torch.where(
                 target_differs,
                 scaled_G * rt.gather(F, 1, spread_masked_target).squeeze(1),
                 0,
-            ).reshape((target.shape[0] * math.prod(target.shape[1:]),))
+            ).reshape(-1)
+            masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
+            masked_G_masked_F = reuse.mul(
+                torch.where(spread_target_differs, F, 0), masked_G
+            )
             scaled_label_smoothing = minus_label_smoothing / (F.shape[1] or math.nan)
             grad_weight = (
                 scaled_label_smoothing * masked_G_masked_F.sum((0, *ctx.q_axes))

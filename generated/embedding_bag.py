@@ -53,15 +53,12 @@ class _EmbeddingBagMean(Function):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
         reuse = rt.reuse(G)
-        reshaped_G = (
-            G.unsqueeze(1)
-            .expand((input.shape[0], input.shape[1], G.shape[1]))
-            .reshape((input.shape[0] * input.shape[1], G.shape[1]))
+        spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
+        flat_spread_G = rt.flatten(spread_G, 0, 1)
+        flat_spread_G_by_input = reuse.index_add(
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_spread_G
         )
-        reshaped_G_by_input = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
-        )
-        grad_weight = reuse.div(reshaped_G_by_input, input.shape[1])
+        grad_weight = reuse.div(flat_spread_G_by_input, input.shape[1])
         return None, grad_weight
 
 
@@ -87,10 +84,9 @@ class _EmbeddingBagSum(Function):
         G = rt.widened(G)
         reuse = rt.reuse(G)
         spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        count = input.shape[0] * input.shape[1]
-        reshaped_spread_G = spread_G.reshape((count, G.shape[1]))
+        flat_spread_G = rt.flatten(spread_G, 0, 1)
         grad_weight = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_spread_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_spread_G
         )
         return None, grad_weight
 

@@ -106,9 +106,8 @@ class _FocalLoss(Function):
                 grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
-            count = target.shape[0] * math.prod(target.shape[1:])
             grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                0, flat_target, (G * right * right_to_gamma).reshape((count,))
+                0, flat_target, (G * right * right_to_gamma).reshape(-1)
             )
         return grad_input, None, grad_weight, None, None
 

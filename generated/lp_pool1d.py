@@ -38,10 +38,9 @@ class _LpPool1d(Function):
     def backward(ctx, G):
         input, G = rt.widened(*ctx.saved_tensors, G)
         norm_type = ctx.norm_type
-        kernel_size = ctx.kernel_size
         reuse = rt.reuse(G)
-        windows_of_input = input.unfold(2, kernel_size, ctx.stride)
-        positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
+        windows_of_input = input.unfold(2, ctx.kernel_size, ctx.stride)
+        positions_of_kernel_size = rt.positions(ctx.kernel_size, G).unsqueeze(1)
         kernel_size_sum = positions_of_kernel_size + ctx.stride * rt.positions(
             G.shape[2], G
         )
@@ -50,14 +49,12 @@ class _LpPool1d(Function):
         sum_of_input_to_scale = reuse.pow(
             sum_of_input, rt.ieee_divide(1, norm_type) - 1
         ).unsqueeze(2)
-        input_sum_of_input_G = reuse.mul(
-            input_to_norm_type, reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
-        )
-        reshaped_input = input_sum_of_input_G.reshape(
-            (input.shape[0], input.shape[1], kernel_size * G.shape[2])
+        sum_of_input_G = reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
+        input_sum_of_input_G = rt.flatten(
+            reuse.mul(input_to_norm_type, sum_of_input_G), 2, 3
         )
         grad_input = reuse.index_add(
-            G.new_zeros(input.shape), 2, kernel_size_sum.flatten(), reshaped_input
+            G.new_zeros(input.shape), 2, kernel_size_sum.flatten(), input_sum_of_input_G
         )
         return grad_input, None, None, None
 

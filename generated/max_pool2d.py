@@ -52,14 +52,13 @@ class _MaxPool2d(Function):
         winner, winner2 = ctx.saved_tensors
         G = rt.widened(G)
         input_shape = ctx.input_shape
-        reshaped_G = G.reshape((G.shape[0], G.shape[1], G.shape[2] * G.shape[3]))
         stride_positions_of_G = ctx.stride * rt.positions(G.shape[3], G)
         scaled_winner2_sum = input_shape[3] * (
             winner2 + (ctx.stride * rt.positions(G.shape[2], G)).unsqueeze(1)
         ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_positions_of_G)
         grad_input = (
             G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
-            .scatter_add(2, rt.flatten(scaled_winner2_sum, 2, 3), reshaped_G)
+            .scatter_add(2, rt.flatten(scaled_winner2_sum, 2, 3), rt.flatten(G, 2, 3))
             .reshape(input_shape)
         )
         return grad_input, None, None

@@ -84,17 +84,16 @@ class _RelativeAttention(Function):
         if needs[3]:
             spread_grad_S = grad_S.sum_to_size(
                 (query.shape[-3], query.shape[-2], key.shape[-2])
-            ).permute(1, 2, 0)
-            count = query.shape[-2] * key.shape[-2]
+            )
             if first_order:
                 grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
                     0,
                     buckets.flatten(),
-                    spread_grad_S.reshape((count, query.shape[-3])),
+                    rt.flatten(spread_grad_S.permute(1, 2, 0), 0, 1),
                 )
             else:
                 grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
-                    0, flat_buckets, spread_grad_S.reshape((count, query.shape[-3]))
+                    0, flat_buckets, rt.flatten(spread_grad_S.permute(1, 2, 0), 0, 1)
                 )
         return grad_query, grad_key, grad_value, grad_bias, None
 

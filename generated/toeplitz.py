@@ -34,7 +34,7 @@ class _Toeplitz(Function):
             rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
         grad_weight = G.new_zeros(ctx.weight_shape).index_add(
-            0, (rows_plus_columns - 1).flatten(), G.reshape((ctx.rows * columns,))
+            0, (rows_plus_columns - 1).flatten(), rt.flatten(G, 0, 1)
         )
         return grad_weight, None, None
 

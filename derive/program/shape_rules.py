@@ -195,6 +195,11 @@ def expand(_: Shape, *sizes: Any, **__: Any) -> Shape:
     return _shape_argument(sizes)
 
 
+def reshape(x: Shape, *sizes: Any, **__: Any) -> Shape:
+    made = _shape_argument(sizes)
+    return (elements(x),) if made == (_LAST,) else made
+
+
 def transpose(x: Shape, one: Any, other: Any) -> Shape:
     a, b = _axis_number(x, one), _axis_number(x, other)
     return tuple(x[b if n == a else a if n == b else n] for n in range(len(x)))

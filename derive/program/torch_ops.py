@@ -232,7 +232,7 @@ _ROWS = (
     _view("permute", shape_rules.permute, light=True, alias=Alias.RESHAPED),
     _view("movedim", shape_rules.movedim, light=True, alias=Alias.RESHAPED),
     _view("diagonal", shape_rules.diagonal),
-    _view("reshape", shape_rules.expand, alias=Alias.RESHAPED),
+    _view("reshape", shape_rules.reshape, alias=Alias.RESHAPED),
     _view("flatten", shape_rules.flatten, alias=Alias.RESHAPED),
     _view("unflatten", shape_rules.unflatten, alias=Alias.RESHAPED),
     _view("rt.flatten", shape_rules.flatten, alias=Alias.RESHAPED),

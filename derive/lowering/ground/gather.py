@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
 from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, axis_size, shape_of, zeros
+from derive.lowering.ground.views import flattened, is_view
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -227,18 +229,19 @@ def _scatter_operands(
 
 
 def _merged_summed_axes(value: Value, n: int, count: int) -> Code:
-    """Return the code with ``count`` axes from n on merged, in a form that vmap can batch.
-
-    The older vmap of ``torch.autograd.grad(is_grads_batched=True)`` has no rule for ``flatten``.
-    """
-    whole: Code | None = None
-    for axis in value.axes[n : n + count]:
-        assert axis is not None
-        size = Dim(axis.extent)
-        whole = size if whole is None else Binary("*", whole, size)
-    assert whole is not None
-    rest = [axis_size(i) for i in value.axes if i is not None]
-    return MethodCall(value.code, "reshape", (Shape((*rest[:n], whole, *rest[n + count :])),))
+    """Return the code with ``count`` axes from n on merged."""
+    axes = value.axes
+    groups = [i is not None and i.group for i in axes]
+    if not any(groups) and not is_view(value.code):
+        return flattened(value.code, n, n + count - 1)
+    if count == len(axes) and not all(groups):
+        return MethodCall(value.code, "reshape", (literal(-1),))
+    sizes = [axis_size(i) for i in axes if i is not None]
+    # A group may have no axes, and a flattened axis needs one at least.
+    merged: list[Code] = [Dim(i.extent) for i in axes[n : n + count] if i is not None]
+    whole = reduce(lambda one, other: Binary("*", one, other), merged)
+    shape = Shape((*sizes[:n], whole, *sizes[n + count :]))
+    return MethodCall(value.code, "reshape", (shape,))
 
 
 def put_at(
