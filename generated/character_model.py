@@ -63,7 +63,7 @@ class _CharacterModel(Function):
         bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
         bnvar_inv = (bnvar + eps).rsqrt()  # bnvar_inv[0,j]
         bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-        hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)  # hpreact[n,j]
+        hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
         h = hpreact.tanh()  # h[n,j]
         logits = h.to(low) @ W2 + b2  # logits[n,c]
         logprobs = torch.log_softmax(logits.to(wide), 1)  # logprobs[n,c]
@@ -119,7 +119,7 @@ class _CharacterModel(Function):
                 bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
                 bnvar_inv = (bnvar + ctx.eps).rsqrt()  # bnvar_inv[0,j]
                 bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+                hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
                 h = hpreact.tanh()  # h[n,j]
                 logits = h.to(low) @ W2 + b2  # logits[n,c]
                 probs = torch.softmax(logits.to(wide), 1)  # probs[n,c]
@@ -131,7 +131,7 @@ class _CharacterModel(Function):
         if needs_low_grad_logits:
             if first_order:
                 bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-                hpreact = bngain.select(0, 0) * bnraw + bnbias.select(0, 0)
+                hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
                 h = hpreact.tanh()  # h[n,j]
             low_grad_logits = grad_logits.to(low)
         if needs_grad_hpreact:
@@ -146,7 +146,7 @@ class _CharacterModel(Function):
         if needs_flat_Xb:
             grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
             grad_hprebn = (  # grad_hprebn[n,j]
-                bngain.select(0, 0)
+                bngain[0]
                 * bnvar_inv
                 * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
             )

@@ -64,34 +64,30 @@ class _CiouLoss(Function):
     def forward(boxes1, boxes2, eps, reduction):
         dtype = rt.autocast_float32(boxes1, boxes2)
         boxes1, boxes2 = rt.widened(boxes1, boxes2)
-        boxes1_plus_boxes1 = boxes1.select(1, 0) + boxes1.select(1, 2)
-        boxes1_difference = (
-            boxes1_plus_boxes1 - boxes2.select(1, 0) - boxes2.select(1, 2)
-        )
+        boxes1_difference = boxes1[:, 0] + boxes1[:, 2] - boxes2[:, 0] - boxes2[:, 2]
         across = 0.5 * boxes1_difference  # across[n]
-        boxes1_plus_boxes12 = boxes1.select(1, 1) + boxes1.select(1, 3)
         boxes1_difference_with_boxes2 = (
-            boxes1_plus_boxes12 - boxes2.select(1, 1) - boxes2.select(1, 3)
+            boxes1[:, 1] + boxes1[:, 3] - boxes2[:, 1] - boxes2[:, 3]
         )
         along = 0.5 * boxes1_difference_with_boxes2  # along[n]
-        width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
-            boxes1.select(1, 0), boxes2.select(1, 0)
+        width = torch.maximum(boxes1[:, 2], boxes2[:, 2]) - torch.minimum(
+            boxes1[:, 0], boxes2[:, 0]
         )
-        height = torch.maximum(  # height[n]
-            boxes1.select(1, 3), boxes2.select(1, 3)
-        ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
+        height = torch.maximum(boxes1[:, 3], boxes2[:, 3]) - torch.minimum(
+            boxes1[:, 1], boxes2[:, 1]
+        )
         diagonal = width.square() + height.square() + eps  # diagonal[n]
         apart = (across.square() + along.square()) / diagonal  # apart[n]
-        w2 = boxes2.select(1, 2) - boxes2.select(1, 0)  # w2[n]
-        h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
-        w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]
-        h1 = boxes1.select(1, 3) - boxes1.select(1, 1)  # h1[n]
+        w2 = boxes2[:, 2] - boxes2[:, 0]  # w2[n]
+        h2 = boxes2[:, 3] - boxes2[:, 1]  # h2[n]
+        w1 = boxes1[:, 2] - boxes1[:, 0]  # w1[n]
+        h1 = boxes1[:, 3] - boxes1[:, 1]  # h1[n]
         angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
         shape = 4 / math.pi**2 * angle.square()  # shape[n]
-        right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
-        left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
-        bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
-        top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
+        right = torch.minimum(boxes1[:, 2], boxes2[:, 2])  # right[n]
+        left = torch.maximum(boxes1[:, 0], boxes2[:, 0])  # left[n]
+        bottom = torch.minimum(boxes1[:, 3], boxes2[:, 3])  # bottom[n]
+        top = torch.maximum(boxes1[:, 1], boxes2[:, 1])  # top[n]
         common = (right - left).relu() * (bottom - top).relu()  # common[n]
         union = w1 * h1 + w2 * h2 - common + eps  # union[n]
         iou = common / union  # iou[n]
@@ -111,14 +107,14 @@ class _CiouLoss(Function):
         loss_shape = (boxes1.shape[0],)
         grad_boxes1 = grad_boxes2 = None
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-        w1 = boxes1.select(1, 2) - boxes1.select(1, 0)  # w1[n]
-        h1 = boxes1.select(1, 3) - boxes1.select(1, 1)  # h1[n]
-        w2 = boxes2.select(1, 2) - boxes2.select(1, 0)  # w2[n]
-        h2 = boxes2.select(1, 3) - boxes2.select(1, 1)  # h2[n]
-        right = torch.minimum(boxes1.select(1, 2), boxes2.select(1, 2))  # right[n]
-        left = torch.maximum(boxes1.select(1, 0), boxes2.select(1, 0))  # left[n]
-        bottom = torch.minimum(boxes1.select(1, 3), boxes2.select(1, 3))  # bottom[n]
-        top = torch.maximum(boxes1.select(1, 1), boxes2.select(1, 1))  # top[n]
+        w1 = boxes1[:, 2] - boxes1[:, 0]  # w1[n]
+        h1 = boxes1[:, 3] - boxes1[:, 1]  # h1[n]
+        w2 = boxes2[:, 2] - boxes2[:, 0]  # w2[n]
+        h2 = boxes2[:, 3] - boxes2[:, 1]  # h2[n]
+        right = torch.minimum(boxes1[:, 2], boxes2[:, 2])  # right[n]
+        left = torch.maximum(boxes1[:, 0], boxes2[:, 0])  # left[n]
+        bottom = torch.minimum(boxes1[:, 3], boxes2[:, 3])  # bottom[n]
+        top = torch.maximum(boxes1[:, 1], boxes2[:, 1])  # top[n]
         right_minus_left = right - left
         relu_difference = right_minus_left.relu()
         bottom_minus_top = bottom - top
@@ -131,22 +127,18 @@ class _CiouLoss(Function):
         grad_left = torch.ops.aten.threshold_backward(  # grad_left[n]
             minus_grad_common * relu_difference_with_bottom, right_minus_left, 0
         )
-        width = torch.maximum(boxes1.select(1, 2), boxes2.select(1, 2)) - torch.minimum(
-            boxes1.select(1, 0), boxes2.select(1, 0)
+        width = torch.maximum(boxes1[:, 2], boxes2[:, 2]) - torch.minimum(
+            boxes1[:, 0], boxes2[:, 0]
         )
-        boxes1_plus_boxes1 = boxes1.select(1, 0) + boxes1.select(1, 2)
-        boxes1_difference = (
-            boxes1_plus_boxes1 - boxes2.select(1, 0) - boxes2.select(1, 2)
-        )
+        boxes1_difference = boxes1[:, 0] + boxes1[:, 2] - boxes2[:, 0] - boxes2[:, 2]
         across = 0.5 * boxes1_difference  # across[n]
-        boxes1_plus_boxes12 = boxes1.select(1, 1) + boxes1.select(1, 3)
         boxes1_difference_with_boxes2 = (
-            boxes1_plus_boxes12 - boxes2.select(1, 1) - boxes2.select(1, 3)
+            boxes1[:, 1] + boxes1[:, 3] - boxes2[:, 1] - boxes2[:, 3]
         )
         along = 0.5 * boxes1_difference_with_boxes2  # along[n]
-        height = torch.maximum(  # height[n]
-            boxes1.select(1, 3), boxes2.select(1, 3)
-        ) - torch.minimum(boxes1.select(1, 1), boxes2.select(1, 1))
+        height = torch.maximum(boxes1[:, 3], boxes2[:, 3]) - torch.minimum(
+            boxes1[:, 1], boxes2[:, 1]
+        )
         diagonal = width.square() + height.square() + eps  # diagonal[n]
         apart = (across.square() + along.square()) / diagonal  # apart[n]
         minus_two_G = -2 * G
@@ -170,33 +162,25 @@ class _CiouLoss(Function):
             grad_common * relu_difference, bottom_minus_top, 0
         )
         masked_half_grad_left = torch.where(
-            boxes1.select(1, 0) == boxes2.select(1, 0),
-            0.5 * (grad_left - grad_width),
-            0,
+            boxes1[:, 0] == boxes2[:, 0], 0.5 * (grad_left - grad_width), 0
         )
         masked_half_grad_top = torch.where(
-            boxes1.select(1, 1) == boxes2.select(1, 1),
-            0.5 * (grad_top - grad_height),
-            0,
+            boxes1[:, 1] == boxes2[:, 1], 0.5 * (grad_top - grad_height), 0
         )
         masked_half_grad_right = torch.where(
-            boxes1.select(1, 2) == boxes2.select(1, 2),
-            0.5 * (grad_right + grad_width),
-            0,
+            boxes1[:, 2] == boxes2[:, 2], 0.5 * (grad_right + grad_width), 0
         )
         masked_grad_bottom = torch.where(
-            boxes1.select(1, 3) == boxes2.select(1, 3),
-            0.5 * (grad_bottom + grad_height),
-            0,
+            boxes1[:, 3] == boxes2[:, 3], 0.5 * (grad_bottom + grad_height), 0
         )
-        boxes2_below = boxes2.select(1, 0) < boxes1.select(1, 0)
-        boxes1_below = boxes1.select(1, 0) < boxes2.select(1, 0)
-        boxes2_below_with_boxes1 = boxes2.select(1, 1) < boxes1.select(1, 1)
-        boxes1_below_with_boxes2 = boxes1.select(1, 1) < boxes2.select(1, 1)
-        boxes1_below2 = boxes1.select(1, 2) < boxes2.select(1, 2)
-        boxes2_below2 = boxes2.select(1, 2) < boxes1.select(1, 2)
-        boxes1_below3 = boxes1.select(1, 3) < boxes2.select(1, 3)
-        boxes2_below3 = boxes2.select(1, 3) < boxes1.select(1, 3)
+        boxes2_below = boxes2[:, 0] < boxes1[:, 0]
+        boxes1_below = boxes1[:, 0] < boxes2[:, 0]
+        boxes2_below_with_boxes1 = boxes2[:, 1] < boxes1[:, 1]
+        boxes1_below_with_boxes2 = boxes1[:, 1] < boxes2[:, 1]
+        boxes1_below2 = boxes1[:, 2] < boxes2[:, 2]
+        boxes2_below2 = boxes2[:, 2] < boxes1[:, 2]
+        boxes1_below3 = boxes1[:, 3] < boxes2[:, 3]
+        boxes2_below3 = boxes2[:, 3] < boxes1[:, 3]
         half_grad_across = 0.5 * grad_across
         half_grad_along = 0.5 * grad_along
         if ctx.needs_input_grad[0]:

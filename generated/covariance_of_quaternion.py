@@ -33,7 +33,7 @@ class _CovarianceOfQuaternion(Function):
             quaternion, scale = rt.cast(wide, quaternion, scale)
             unit = quaternion.square().sum(1, keepdim=True).rsqrt() * quaternion
             v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
-            w = unit.select(1, 0)  # w[n]
+            w = unit[:, 0]  # w[n]
             positions_of_scale = rt.positions(scale.shape[1], quaternion)
             spread_scale = positions_of_scale.unsqueeze(1)
             offsets = (positions_of_scale - spread_scale).to(quaternion.dtype)
@@ -74,7 +74,7 @@ class _CovarianceOfQuaternion(Function):
             rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
             unit = rsqrt_quaternion * quaternion  # unit[n,q]
             v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
-            w = unit.select(1, 0)  # w[n]
+            w = unit[:, 0]  # w[n]
             positions_of_scale = rt.positions(scale.shape[1], G)
             spread_scale = positions_of_scale.unsqueeze(1)
             offsets = (positions_of_scale - spread_scale).to(G.dtype)
@@ -95,7 +95,7 @@ class _CovarianceOfQuaternion(Function):
                 ((G + G.mT).to(low) @ low_R).to(wide), scale.square().unsqueeze(1)
             )
             if first_order:
-                w = unit.select(1, 0)  # w[n]
+                w = unit[:, 0]  # w[n]
                 positions_of_scale = rt.positions(scale.shape[1], G)
                 spread_scale = positions_of_scale.unsqueeze(1)
                 offsets = (positions_of_scale - spread_scale).to(G.dtype)

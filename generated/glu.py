@@ -31,7 +31,7 @@ def _glu_composed(input, dim):
     input = input.reshape((math.prod(p_shape), 2, half_input_size, math.prod(q_shape)))
     halves = input  # halves[*p,t,k,*q]
     return rt.no_view(
-        (halves.select(1, 0) * halves.select(1, 1).sigmoid())
+        (halves[:, 0] * halves[:, 1].sigmoid())
         .reshape((*p_shape, input_shape[len(p_shape)] // 2, *q_shape))
         .to(dtype),
     )
@@ -83,8 +83,8 @@ class _Glu(Function):
             grad_input = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
             grad_input = grad_input.reshape(input_shape)
         else:
-            sigmoid_halves = halves.select(1, 1).sigmoid()
-            output = halves.select(1, 0) * sigmoid_halves
+            sigmoid_halves = halves[:, 1].sigmoid()
+            output = halves[:, 0] * sigmoid_halves
             grad_halves = torch.stack(  # grad_halves[*p,t,k,*q]
                 (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
             )

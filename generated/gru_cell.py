@@ -51,12 +51,10 @@ class _GruCell(Function):
             s = hx_w_hh  # s[n,g,j]
         else:
             s = reuse.add(hx_w_hh, b_hh.unflatten(0, (3, hx.shape[1])))  # s[n,g,j]
-        update = reuse.sigmoid((a.select(1, 1) + s.select(1, 1)).to(wide))
-        reset = reuse.sigmoid((a.select(1, 0) + s.select(1, 0)).to(wide))  # reset[n,j]
+        update = reuse.sigmoid((a[:, 1] + s[:, 1]).to(wide))  # update[n,j]
+        reset = reuse.sigmoid((a[:, 0] + s[:, 0]).to(wide))  # reset[n,j]
         new = reuse.tanh(  # new[n,j]
-            reuse.add(
-                reuse.mul(reset, s.select(1, 2).to(wide)), a.select(1, 2).to(wide)
-            ),
+            reuse.add(reuse.mul(reset, s[:, 2].to(wide)), a[:, 2].to(wide))
         )
         h = reuse.addcmul(hx * update, new, 1 - update).to(dtype)
         return h, a, s
@@ -84,15 +82,15 @@ class _GruCell(Function):
         if first_order:
             input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
             hx, a, s, G = rt.cast(wide, hx, a, s, G)
-            update = (a.select(1, 1) + s.select(1, 1)).sigmoid_()  # update[n,j]
+            update = (a[:, 1] + s[:, 1]).sigmoid_()  # update[n,j]
             grad_new = (1 - update).mul_(G)  # grad_new[n,j]
-            reset = (a.select(1, 0) + s.select(1, 0)).sigmoid_()  # reset[n,j]
-            new = torch.addcmul(a.select(1, 2), s.select(1, 2), reset).tanh_()
+            reset = (a[:, 0] + s[:, 0]).sigmoid_()  # reset[n,j]
+            new = torch.addcmul(a[:, 2], s[:, 2], reset).tanh_()  # new[n,j]
             grad_update = (hx - new).mul_(G)  # grad_update[n,j]
             grad_new_through_tanh = torch.ops.aten.tanh_backward(
                 grad_new, new, grad_input=grad_new
             )
-            s_grad_new = s.select(1, 2) * grad_new_through_tanh
+            s_grad_new = s[:, 2] * grad_new_through_tanh
             s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
                 s_grad_new, reset, grad_input=s_grad_new
             )
@@ -131,12 +129,12 @@ class _GruCell(Function):
                 s = low_hx_w_hh  # s[n,g,j]
             else:
                 s = rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh  # s[n,g,j]
-            update = (a.select(1, 1) + s.select(1, 1)).to(wide).sigmoid()  # update[n,j]
+            update = (a[:, 1] + s[:, 1]).to(wide).sigmoid()  # update[n,j]
             one_minus_update = 1 - update
             grad_new = G * one_minus_update  # grad_new[n,j]
-            reset = (a.select(1, 0) + s.select(1, 0)).to(wide).sigmoid()  # reset[n,j]
-            wide_s = s.select(1, 2).to(wide)
-            new = (a.select(1, 2).to(wide) + wide_s * reset).tanh()  # new[n,j]
+            reset = (a[:, 0] + s[:, 0]).to(wide).sigmoid()  # reset[n,j]
+            wide_s = s[:, 2].to(wide)
+            new = (a[:, 2].to(wide) + wide_s * reset).tanh()  # new[n,j]
             one_minus_new_squared = 1 - new.square()
             grad_reset = grad_new * wide_s * one_minus_new_squared  # grad_reset[n,j]
             one_minus_reset = 1 - reset

@@ -49,10 +49,10 @@ class _LstmCell(Function):
             input_w_ih_sum = reuse.add(reuse.add(input_w_ih, hx_w_hh), split_b_ih)
         split_b_hh = None if b_hh is None else b_hh.unflatten(0, (4, hx.shape[1]))
         a = input_w_ih_sum if b_hh is None else reuse.add(input_w_ih_sum, split_b_hh)
-        leave = a.select(1, 3).sigmoid()  # leave[n,j]
-        forget = a.select(1, 1).sigmoid()  # forget[n,j]
-        enter = a.select(1, 0).sigmoid()  # enter[n,j]
-        new = a.select(1, 2).tanh()  # new[n,j]
+        leave = a[:, 3].sigmoid()  # leave[n,j]
+        forget = a[:, 1].sigmoid()  # forget[n,j]
+        enter = a[:, 0].sigmoid()  # enter[n,j]
+        new = a[:, 2].tanh()  # new[n,j]
         c = reuse.addcmul(cx * forget, enter, new)
         h = reuse.mul(c.tanh(), leave).to(dtype)
         return h, c.to(dtype), leave, forget, enter, new
@@ -113,13 +113,13 @@ class _LstmCell(Function):
                 None if b_hh is None else rt.unflatten(b_hh, 0, (4, hx.shape[1]))
             )
             a = input_w_ih_sum if b_hh is None else input_w_ih_sum + split_b_hh
-            leave = a.select(1, 3).sigmoid()  # leave[n,j]
+            leave = a[:, 3].sigmoid()  # leave[n,j]
             tanh_c = c.tanh()
             grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
-            forget = a.select(1, 1).sigmoid()  # forget[n,j]
+            forget = a[:, 1].sigmoid()  # forget[n,j]
             if needs_grad_a:
-                enter = a.select(1, 0).sigmoid()  # enter[n,j]
-                new = a.select(1, 2).tanh()  # new[n,j]
+                enter = a[:, 0].sigmoid()  # enter[n,j]
+                new = a[:, 2].tanh()  # new[n,j]
                 h = leave * tanh_c
                 grad_c_enter = grad_c * enter
                 grad_c_enter_new = grad_c_enter * (1 - new.square())

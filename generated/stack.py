@@ -32,9 +32,9 @@ class _Stack(Function):
     def backward(ctx, G):
         grad_A = grad_B = None
         if ctx.needs_input_grad[0]:
-            grad_A = G.select(0, 0)
+            grad_A = G[0]
         if ctx.needs_input_grad[1]:
-            grad_B = G.select(0, 1)
+            grad_B = G[1]
         return grad_A, grad_B
 
 

@@ -294,7 +294,8 @@ def _atom_text(code: Code) -> str:
         case Keyword(name, value):
             return f"{name}={text(value)}"
         case MethodCall(obj, name, args):
-            return f"{_text_at_level(obj, ATOM)}.{name}({_listed(args)})"
+            read = subscript(code)
+            return text(read) if read else f"{_text_at_level(obj, ATOM)}.{name}({_listed(args)})"
         case FunctionCall(name, args):
             return f"{name}({_listed(args)})"
         case Subscript(obj, items):
@@ -304,6 +305,15 @@ def _atom_text(code: Code) -> str:
         case Tuple(items):
             return f"({_listed(items)},)" if len(items) == 1 else f"({_listed(items)})"
     raise AssertionError(f"no text for {code!r}")
+
+
+def subscript(code: Code) -> Code | None:
+    """Return x[:, i] for x.select(1, i), as which it is written, else None."""
+    match code:
+        case MethodCall(x, "select", (Literal(words), at)):
+            n, rest = int(words), Literal("...")
+            return Subscript(x, (*[Slice()] * n, at) if n >= 0 else (rest, at, *[Slice()] * ~n))
+    return None
 
 
 def _listed(codes: Iterable[Code]) -> str:

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import NamedTuple
 
+from derive.algebra.substitution import replace
 from derive.program.torch_ir import (
     ATOM,
     PRECEDENCE,
@@ -30,6 +31,7 @@ from derive.program.torch_ir import (
     hugs_power,
     operand_level,
     operand_levels,
+    subscript,
     text,
     text_and_level,
 )
@@ -260,6 +262,7 @@ _Level = _Place | Mark
 
 def _statement_value(code: Code) -> Doc:
     """Return the value of a statement, in parentheses where only they allow a break."""
+    code = replace(code, subscript)
     if not _may_need_parentheses(code):
         return _of(code, _Place.BARE)
     mark = Mark()

@@ -30,6 +30,8 @@ TEXTS = {
     "torch.where(a, b, 2)": FunctionCall("torch.where", (a, b, two)),
     "a.mT @ b": Binary("@", Attribute(a, "mT"), b),
     "a.expand((2,))": MethodCall(a, "expand", (Tuple((two,)),)),
+    "(a + b)[:, :, 0]": MethodCall(Binary("+", a, b), "select", (two, Literal("0"))),
+    "a[..., b, :]": MethodCall(a, "select", (Literal("-2"), b)),
 }
 
 

@@ -63,10 +63,7 @@ CODE = {
     "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": (
         [
             "lse2 = torch.logsumexp(b, 1)",
-            (
-                "y = torch.cat((c, torch.logsumexp(a, 1), c.select(0, "
-                "0) * (lse2 + c.select(0, 0))), 0)"
-            ),
+            "y = torch.cat((c, torch.logsumexp(a, 1), c[0] * (lse2 + c[0])), 0)",
         ],
         None,
     ),
@@ -165,12 +162,7 @@ CODE = {
     ),
     # Nothing says where a parameter or a free size cuts an axis.
     UNCUT: (
-        [
-            (
-                "y = torch.where(torch.arange(x.shape[0], "
-                "device=x.device) < z.shape[0], z.select(0, 0) * x, 0)"
-            )
-        ],
+        [("y = torch.where(torch.arange(x.shape[0], device=x.device) < z.shape[0], z[0] * x, 0)")],
         None,
     ),
     "y[t] = x[2*t+1]": (

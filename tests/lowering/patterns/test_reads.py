@@ -10,7 +10,7 @@ from derive import load, parse
 from derive.check.checks import checks_of
 
 FORMS = {
-    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x.select(1, 1)",
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x[:, 1]",
     "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
 }
 
@@ -28,7 +28,7 @@ def test_a_computed_position_is_gathered():
 
 
 def test_a_position_of_parameters_is_selected():
-    assert_code("op f(x[n,k]; at=1) -> y\ny[n] = x[n,at]", ["y = x.select(1, at)"])
+    assert_code("op f(x[n,k]; at=1) -> y\ny[n] = x[n,at]", ["y = x[:, at]"])
 
 
 @pytest.mark.filterwarnings("ignore")

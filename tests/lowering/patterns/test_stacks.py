@@ -18,7 +18,7 @@ def test_a_value_for_each_position_is_a_stack():
     assert_code(
         STACKED,
         ["y = rt.stack((x, z.square()), 1)"],
-        ["grad_x = G.select(1, 0)", "grad_z = 2 * G.select(1, 1) * z"],
+        ["grad_x = G[:, 0]", "grad_z = 2 * G[:, 1] * z"],
     )
     assert_right(STACKED)
 
