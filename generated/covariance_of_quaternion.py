@@ -42,12 +42,13 @@ class _CovarianceOfQuaternion(Function):
             diagonal_of_difference = (
                 (2 * w.square() - 1).unsqueeze(1).expand(scale.shape).diag_embed()
             )
-            twice_v_v = (2 * v).unsqueeze(1) * v.unsqueeze(2)
-            w_offsets = w.unsqueeze(1).unsqueeze(2) * offsets.mT
-            twice_v_v_difference = reuse.addcmul(
-                twice_v_v, w_offsets, v_offsets_to_offsets, value=-1
+            w_offsets_v = reuse.mul(
+                w.unsqueeze(1).unsqueeze(2) * offsets.mT, v_offsets_to_offsets
             )
-            R = reuse.add(twice_v_v_difference, diagonal_of_difference)  # R[n,i,k]
+            R = reuse.add(  # R[n,i,k]
+                reuse.sub((2 * v).unsqueeze(1) * v.unsqueeze(2), w_offsets_v),
+                diagonal_of_difference,
+            )
             covariance = (scale.square().unsqueeze(1) * R).to(low) @ R.mT.to(low)
             return covariance, R
 

@@ -90,6 +90,7 @@ class _Own:
             [(line, all_of_it) for line in self.program.forward],
             forward_types(self.op),
             (*self.program.outputs, *self.program.statistics),
+            exact=True,
         )
         # A result that is written over a view of a temporary is itself a view.
         lines = [line for line, _ in entries]
@@ -101,6 +102,7 @@ class _Own:
         given: Types,
         results: Sequence[str],
         differentiable: bool = True,
+        exact: bool = False,
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place."""
         entries = unguarded(entries, results, differentiable)
@@ -122,6 +124,7 @@ class _Own:
             write_over=where_allowed if differentiable else always,
             numbers={p.name for p in self.op.parameters},
             grouped=grouped(self.op, self.program),
+            exact=exact,
         )
         found = list(writer.write(entries, worlds))
         own = [line for line in lines if line.kept]

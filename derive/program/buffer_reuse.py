@@ -82,6 +82,8 @@ class InPlaceWriter:
     """The names that are not tensors."""
     grouped: set[str] = field(default_factory=set)
     """The names of tensors that may have a group of axes."""
+    exact: bool = False
+    """True if a difference of products must be 0 where they are equal."""
     saved: Savings = field(default_factory=Savings)
     _aliases: Aliases = field(default_factory=Aliases)
     _busy: set[Owner] = field(default_factory=set)
@@ -93,13 +95,15 @@ class InPlaceWriter:
     _before: list[Line] = field(default_factory=list)
     _compared: frozenset[str] = frozenset()
     """The names of what must round as it is written."""
+    _products: set[str] = field(default_factory=set)
+    """The names of products."""
     _name: str = ""
     """The name of the line at hand."""
 
     def write(self, entries: Sequence[Entry], worlds: Sequence[Types]) -> Iterator[Entry]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
         entries = _sink_scatters(entries)
-        self._compared = _compared([line for line, _ in entries])
+        self._compared = compared([line for line, _ in entries])
         for n, (line, needs) in enumerate(entries):
             here = [world for world in worlds if world.runs(needs)]
             yield from ((x, needs) for x in self._line(line, needs, entries[n + 1 :], here))
@@ -107,6 +111,8 @@ class InPlaceWriter:
                 world.run([line])
             self._shapes.clear()
             note_groups(line, self.grouped)
+            if self._is_product(line.code):
+                self._products.add(line.name)
 
     def _line(
         self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Types]
@@ -229,8 +235,11 @@ class InPlaceWriter:
         if not all(self._is_float(x, worlds) for x in (total, a, b)):
             return None
         product = Binary("*", a, b)
-        if op == "-" and _contracts_what_it_reads(total, product):
-            # W@x - sum(W)*x is 0 where W is diagonal, if both products are rounded.
+        if op == "-" and (
+            (self.exact and self._is_product(total)) or _contracts_what_it_reads(total, product)
+        ):
+            # a*b - c*d is 0 where both are equal, and W@x - sum(W)*x where W is diagonal, if
+            # both products are rounded.
             return None
         if any(
             self._shape(w, product) != self._shape(w, code) for w in worlds
@@ -249,6 +258,11 @@ class InPlaceWriter:
             return None
         self.saved = self.saved.plus(1)
         return FunctionCall("torch.addcmul", (x, left, right, *value)), self._aliases.fresh()
+
+    def _is_product(self, code: Code) -> bool:
+        """True for a product, and for the name of one."""
+        product = isinstance(code, Binary) and code.op == "*"
+        return product or (isinstance(code, Name) and code.id in self._products)
 
     def _matrices_added(
         self, code: Code, worlds: Sequence[Types], alone: bool
@@ -462,21 +476,17 @@ def _is_scatter(code: Code) -> bool:
     return False
 
 
-def _compared(lines: Sequence[Line]) -> frozenset[str]:
-    """The names that two tensors which are compared for equality are made of.
+def compared(lines: Sequence[Line]) -> frozenset[str]:
+    """The names that values which are compared for equality are made of.
 
-    x == x.amax() holds somewhere if what is written twice is computed alike: one call that
-    multiplies and adds rounds once, and two round twice.
+    x == x.amax() holds somewhere if what is written twice is computed alike, and a*b - c*d == 0
+    where both products are equal: one call that multiplies and adds rounds once, and two round
+    twice.
     """
     found: set[str] = set()
     for line in reversed(lines):
-        alike = (
-            part
-            for part in subexpressions(line.code)
-            if isinstance(part, Binary)
-            and part.op in ("==", "!=")
-            and not any(isinstance(side, Literal) for side in (part.left, part.right))
-        )
-        if line.name in found or any(alike):
-            found |= {line.name, *names_in(line.code)}
+        whole = line.name in found
+        for part in subexpressions(line.code):
+            if whole or (isinstance(part, Binary) and part.op in ("==", "!=")):
+                found |= {line.name, *names_in(part)}
     return frozenset(found)

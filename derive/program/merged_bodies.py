@@ -21,11 +21,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from derive.program.buffer_reuse import in_place_operation, where_allowed
+from derive.program.buffer_reuse import compared, in_place_operation, where_allowed
 from derive.program.cse import Line, numbered
 from derive.program.dataflow import live_in
 from derive.program.gradient_predication import Needs
-from derive.program.torch_ir import Binary, Code, FunctionCall, MethodCall, Name, names_in, replaced
+from derive.program.torch_ir import (
+    Binary,
+    Code,
+    FunctionCall,
+    MethodCall,
+    Name,
+    names_in,
+    replaced,
+    subexpressions,
+)
 
 Body = tuple[tuple[Line, Needs], ...]
 """The lines of a backward, and the inputs whose gradients need each."""
@@ -68,7 +77,12 @@ def merge_bodies(
 
 def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
     """Yield (first, later, shared) of a longest common subsequence, and the lines between."""
-    table = {(a, b): _shared(x, y) for a, x in enumerate(first) for b, y in enumerate(later)}
+    exact = compared([line for line, _ in later])
+    table = {
+        (a, b): None if x[0].name in exact and _rounds_once(x[0].code) else _shared(x, y)
+        for a, x in enumerate(first)
+        for b, y in enumerate(later)
+    }
     most = Counter[tuple[int, int]]()
     for a in reversed(range(len(first))):
         for b in reversed(range(len(later))):
@@ -114,6 +128,12 @@ def _same_but_in_place(code: Code, other: Code) -> Code | None:
                 turned = parts if way is plain else parts[::-1]
                 return _with_parts(code, turned) if plain is code else _called(code, turned)
     return None
+
+
+def _rounds_once(code: Code) -> bool:
+    """True if one call multiplies and adds."""
+    calls = (x for x in subexpressions(code) if isinstance(x, FunctionCall | MethodCall))
+    return any(x.name in ("addcmul_", "torch.addcmul") for x in calls)
 
 
 def _operation(code: Code) -> Code | None:

@@ -322,6 +322,22 @@ def test_what_is_compared_for_equality_rounds_alike():
         torch.testing.assert_close(found, wanted)
 
 
+def test_a_difference_of_equal_products_is_0():
+    """One call that multiplies and adds rounds one of them, and leaves the rounding error."""
+    text = (
+        "op f(a[n,i], b[n,i], c[n,i], d[n,i], q[n,i]) -> y\n"
+        "u[n,i] = a[n,i]*b[n,i] - c[n,i]*d[n,i]\nz[n,i] = u[n,i]*q[n,i]\n"
+        "y[n,i] = atan2(u[n,i], z[n,i]) + exp(z[n,i])"
+    )
+    torch.manual_seed(0)
+    a, b, q = torch.rand(3, 8, 5, dtype=torch.float64).requires_grad_()
+    y = load(parse(text))(a, b, a, b, q)
+    assert torch.equal(y, torch.ones_like(y))
+    for graph in (False, True):
+        for g in torch.autograd.grad(y.sum(), (a, b, q), retain_graph=True, create_graph=graph):
+            assert not g.count_nonzero()
+
+
 def test_a_matrix_of_ones_that_an_optional_tensor_stands_for_sums_a_vector():
     """A vector has no axis -2: the backward raised where the tensor was not given."""
     op = parse("op f(v[i], x[i,i]=1) -> y\ny[n] = sum[i](x[2*n,i]*log_softmax[i](v[i]**2))")
