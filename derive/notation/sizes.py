@@ -138,9 +138,10 @@ class SizeSolver:
                 why = f"by size({letter})=..." if fixed else "joined by concat"
                 self._known.set(letter, size, at, why)
 
-    def _sized(self, key: str) -> bool:
+    def _sized(self, key: str, always: bool = False) -> bool:
+        """True if a size or an input gives this size; ``always`` leaves out what may be None."""
         root = self._known.root(key)
-        inputs = self.declared.tensors
+        inputs = [n for n, t in self.declared.tensors.items() if not always or t.default is None]
         read = (key.rpartition("@")[0] in inputs for key in self._known.members(root))
         return root in self._known.given or any(read)
 
@@ -335,7 +336,10 @@ class SizeSolver:
                         key, composite_size(composite), None, f"as {composition(composite)}"
                     )
                     return True
-            elif len(unsized) == 1 and parts.count(unsized[0]) == 1:
+                continue
+            read = bool(self._sources(self._known.root(key)))
+            unsized = [x for x in parts if not self._sized(x, always=read)]
+            if len(unsized) == 1 and parts.count(unsized[0]) == 1:
                 others = [x for x in parts if x != unsized[0]]
                 if len(parts) == len(composite.args):
                     waiting.pop(unsized[0], None)

@@ -64,7 +64,8 @@ def _explicit_sizes(op: Operation) -> list[tuple[str, Expr]]:
         size = known[letter]
         if size is not None and letter not in given:
             found.setdefault(letter, size)
-    return list(found.items())
+    order = {e.name: n for n, e in enumerate(op.extents)}
+    return sorted(found.items(), key=lambda item: order.get(item[0], -1))
 
 
 def _reads_as(text: str, op: Operation) -> bool:

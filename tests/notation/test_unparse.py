@@ -41,6 +41,7 @@ TEXTS = [
     "op f(x[n]; reduction=mean|sum|none) -> mean: m | sum: s | none: l\n"
     "l[n] = clamp(x[n], -inf, pi)\ns = sum[n](l[n])\nm = s/size(n)",
     "op f(x[n], y[m]) -> z\nz[k] = concat[k](x[k], 2*y[size(k) - 1 - k], softmax[k](x[k]))",
+    "op f(x[t]; size(k)=3, size(u)=size(t) - 2) -> y\ny[u] = sum[k](x[u + k]**2)",
     "op f(x[(t d)]; size(t)=2) -> y\ny[d] = x[(0 d)]*x[(1 d)]",
 ]
 

@@ -54,6 +54,8 @@ FAULTS = {
         "v[n,g] = mean[d,*p]((x[n,(g d),*p]-m[n,g])**2)\n"
         "y[n,(g d),*p] = (x[n,(g d),*p]-m[n,g])/sqrt(v[n,g]+eps)",
         "op f(x[n,(s d)]; size(s)=2) -> y\ny[n,d] = x[n,(0 d)]*sigmoid(x[n,(1 d)])",
+        "op f(x[n,(g c),*p], w[c]=1; groups=size(g,2)) -> y\nm[n,g] = mean[c,*p](x[n,(g c),*p])\n"
+        "y[n,(g c),*p] = w[c]*(x[n,(g c),*p] - m[n,g])",
     ),
     "an adjoint of a logsumexp beside a composite axis": (
         "op f(v[j], r[n], W[(j i),l]) -> y\ne[n] = sum[c]([c != n]*softmax[c](v[c]))\n"
