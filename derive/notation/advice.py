@@ -118,6 +118,10 @@ KEYWORDS: Mapping[str, str] = {
 """Advice in an error about a statement with this Python keyword."""
 
 SIGNS: Mapping[str, str] = {
+    "&": "conditions are combined by and, or, not",
+    "!": "a condition is negated by not, and a factorial is exp(lgamma(n + 1))",
+    "–": "a difference is written a - b",
+    "`": "leave out the fence and what stands around it: a text is operations and comments alone",
     "@": "a matrix product is sum[k](A[i,k]*B[k,j])",
     ".": (
         "tensors have no attributes and no ellipsis: an index reads each axis, x[j,i] for a "
@@ -316,6 +320,9 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
         return SpecError(message, line=line, column=at - text.rfind("\n", 0, at), kind="syntax")
     if wanted:
         hint = "; expected " + " or ".join(filter(None, (", ".join(wanted[:-1]), wanted[-1])))
+    if "STAR" in accepts and token.type in ("NAME", "NUMBER", "LPAR"):
+        parts = ", and the parts of a composite axis are indices and numbers, (h d)"
+        hint += f"; a product is written a*b{parts if 'RPAR' in accepts else ''}"
     if token.type == "$END":
         lines = text.rstrip().split("\n")
         place = {"line": len(lines), "column": len(lines[-1]) + 1}

@@ -315,7 +315,8 @@ class Bodies:
             if name in d.letters and isinstance(e, syntax.Item):
                 fail(e.at, "axis-count", f"{name} is an index and has no axes")
             what = "name" if isinstance(e, syntax.NameSyntax) else "tensor"
-            fail(e.at, "unknown-name", f"unknown {what} {name}{nearest(name, d.known())}")
+            advised = nearest(name, d.known()) or f"; declare it {d.how.axes}, or define it above"
+            fail(e.at, "unknown-name", f"unknown {what} {name}{advised}")
         outer, self._item = self._item, e
         written = e.positions if isinstance(e, syntax.Item) else ()
         positions = tuple(self._position(p, env, guarded) for p in written)

@@ -249,7 +249,7 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
                 pieces.append([])
         segments += [*pieces, [group for piece in pieces for group in piece]]
     known: set[str] = set()
-    while found := {rest.pop() for s in segments if len(rest := set(s) - known) == 1}:
+    while found := {g for s in segments for g in s if [x for x in s if x not in known] == [g]}:
         known |= found
     for tensor in tensors:
         plain = [a for a in tensor.axes if isinstance(a, Index)]

@@ -49,6 +49,14 @@ ASKED = {
     "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a matrix decomposition is not an index",
     "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) cannot be indexed: give it an",
     "y[i] = x[i] mod 2": "unexpected 'mod'; write it as x % m, whose sign is that of m",
+    "y[i] = exp(w x[i])": "a product is written a*b, and the parts of a composite axis are indices",
+    "op f(x[(i p)], T[e]) -> y; y[e,p] = x[(T[e] p)]": "unexpected 'p'; expected '(' or ')'; a",
+    "y[i] = where(x[i] > 0 && x[i] < 1, 1, 0)": "conditions are combined by and, or, not",
+    "y[i] = where(!m[i], x[i], 0)": "a condition is negated by not",
+    "y[i] = 1 – x[i]": "a difference is written a - b",
+    "```\ny[i] = x[i]\n```": "line 1, column 1: unexpected character '`'; leave out the fence",
+    "op f(x[i]) -> y; y[i] = a*x[i]": "unknown name a; declare it on the op line, or define it",
+    "op f(x[*p,*p]) -> y; y[*p] = x[*p,*p]": "the split of the axes of x into *p and *p' is",
     "op a(x) -> y; y = x\nop b(x) -> y; y = x": "got 2 (a, b); derive.read(path) returns all",
 }
 

@@ -448,7 +448,8 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),
-        "unknown tensor B [D005]\n  in f: C[i] = A[i]*B[i]",
+        "unknown tensor B; declare it in inputs=[x[i, j], ...], or define it above [D005]\n"
+        "  in f: C[i] = A[i]*B[i]",
     ),
 ]
 

@@ -299,7 +299,11 @@ WRONG = [
     ("y[i] = x[i]]", "line 1, column 12: ] closes nothing [D001]"),
     ("y[i] = {{x}}[i]", "line 1, column 8: unexpected character '{' [D001]"),
     ('y[i] = x["i"]', "line 1, column 10: unexpected character '\"' [D001]"),
-    ("y[i] = 2x[i]", "line 1, column 9: unexpected 'x'; expected the end of the statement [D001]"),
+    (
+        "y[i] = 2x[i]",
+        "line 1, column 9: unexpected 'x'; expected the end of the statement; a product is written "
+        "a*b [D001]",
+    ),
     (
         "y[i] =",
         "line 1, column 7: the text ends in the middle of a statement; expected a name, "
