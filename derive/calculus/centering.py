@@ -16,8 +16,10 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import chain
+from math import inf
 
 from derive.algebra import expr as ex
+from derive.algebra.functions import FUNCTIONS
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -48,6 +50,7 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
     The arguments are left unchanged, for the formulas that are shown.
     """
     work = _Differences.of(op, lets.apart())
+    work.under_roots = _under_roots(lets)
     for let in lets:
         for e in (let.body, let.condition):
             work.look(e)
@@ -80,6 +83,7 @@ class _Differences:
     integers: frozenset[str]
     values: ValueFacts
     formed: set[str] = field(default_factory=set)
+    under_roots: set[ex.Expr] = field(default_factory=set)
     _known: dict[ex.Expr, ex.Expr] = field(default_factory=dict)
     _centred: dict[Poly, Poly | None] = field(default_factory=dict)
 
@@ -96,7 +100,9 @@ class _Differences:
         """Record the differences of an equation that must be formed."""
         for t in () if body is None else ex.walk(body):
             square = square_to_open(t) if isinstance(t, Term) else None
-            if square is not None and not self._is_safe(square):
+            if square is not None and not (
+                self._is_safe(square) and (t not in self.under_roots or self._is_above_0(square))
+            ):
                 self.formed.add(self._as_let(square.base).tensor)
 
     def _is_safe(self, square: Square) -> bool:
@@ -157,8 +163,11 @@ class _Differences:
             return poly([t])
         if self._is_formed(square.base):
             return square.with_base(atom(self._as_let(square.base)))
-        above = all(self._facts(f).low >= 0 for f in square.inside)
-        return square.opened(self.centred(square.base) or square.base, above)
+        centred = self.centred(square.base) or square.base
+        return square.opened(centred, self._is_above_0(square))
+
+    def _is_above_0(self, square: Square) -> bool:
+        return all(self._facts(f).low >= 0 for f in square.inside)
 
     # ---------------------------------------------------------------- centres
 
@@ -238,6 +247,24 @@ class _Differences:
 
     def _in_place_of(self, base: Poly) -> Poly | None:
         return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
+
+
+def _under_roots(lets: Lets) -> set[ex.Expr]:
+    """Return what the operands of roots and logarithms read, which are nan below 0."""
+    every = (e for let in lets for e in ex.walk(let.body) if _is_nan_below_0(e))
+    pending, found = [e.parts()[0] for e in every], set[ex.Expr]()
+    while pending:
+        for e in ex.walk(pending.pop()):
+            let = lets.get(e.tensor) if isinstance(e, ex.Access) and e not in found else None
+            pending += [] if let is None else [let.body]
+            found.add(e)
+    return found
+
+
+def _is_nan_below_0(e: ex.Expr) -> bool:
+    if isinstance(e, ex.Pow):
+        return not (isinstance(e.exponent, ex.Num) and e.exponent.value.denominator == 1)
+    return isinstance(e, ex.Call) and (FUNCTIONS[e.function].domain or (-inf,))[0] in (0, -1)
 
 
 def _loses_digits(multiple: Multiple) -> bool:

@@ -248,6 +248,24 @@ def test_the_distance_of_a_point_from_itself_is_no_less_than_0():
     assert y.max() <= 64 * EPS * 9
 
 
+@pytest.mark.parametrize("root", ("sqrt(D[i,j] + 0.001)", "log(D[i,j] + 0.001)"))
+def test_a_weighted_distance_under_a_root_does_not_round_below_0(root):
+    """Weights of any sign allow no clamp: the differences are formed."""
+    text = f"op f(X[i,d], w[d]) -> y\nD[i,j] = sum[d](w[d]*(X[i,d]-X[j,d])**2)\ny[i,j] = {root}"
+    X = (points((40, 9))[0] * 100).float().requires_grad_()
+    w = torch.linspace(0.5, 2, 9, requires_grad=True)
+
+    def by_hand(X: Any, w: Any) -> Any:
+        return getattr(torch, root[: root.index("(")])(((X[:, None] - X).square() @ w) + 0.001)
+
+    ours = derivatives(derive.load(derive.parse(text)), [X, w])
+    theirs = derivatives(
+        by_hand, [X.detach().double().requires_grad_(), w.detach().double().requires_grad_()]
+    )
+    for one, other in zip(ours[:3], theirs[:3], strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-3)
+
+
 def test_a_factor_that_overflows_beside_a_square_that_is_0():
     """inf - inf in the matrix product; the difference is formed, and its axes are warned of."""
     text = "op f(x[n,d], mu[k,d], v[k,d]) -> y\ny[n,k] = sum[d]((x[n,d]-mu[k,d])**2*exp(v[k,d]))"

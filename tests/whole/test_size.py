@@ -11,7 +11,7 @@ LIMITS = {
     "derive/algebra": 4_400,
     "derive/auditing": 6_800,
     "derive/blocks": 700,
-    "derive/calculus": 7_100,
+    "derive/calculus": 7_200,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
