@@ -408,14 +408,17 @@ class SizeSolver:
         return next((c.args for c in own), ())
 
     def named(self, e: Expr) -> Expr:
-        """Replace letters by extents."""
+        """Replace letters by extents, and the size of an axis without a letter by its number."""
 
         def extent(part: Expr) -> Expr | None:
             match part:
                 case Index(name, letter, group):
                     return Index(name, self.letter(letter), group)
                 case Size(key):
-                    return Size(self._names[self._known.root(key)])
+                    root = self._known.root(key)
+                    name, size = self._names[root], self._known.given.get(root)
+                    known = isinstance(size, Num) and name not in self.declared.letters
+                    return size if known else Size(name)
             return None
 
         return replace(e, extent)

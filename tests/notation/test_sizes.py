@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from derive import SpecError, parse
-from derive.algebra.expr import num
+from derive.algebra.expr import Size, num, walk
 
 
 def extents(text):
@@ -66,3 +66,10 @@ def test_an_axis_that_positions_size_is_not_as_long_as_what_reads_it_under_a_con
         "y[t,w] = sum[u](p[t,u + start]*v[u,w])"
     )
     assert op.equations[0].axes[1] != op.equations[1].axes[1]
+
+
+def test_the_size_of_an_axis_without_a_letter_is_its_number():
+    op = parse("op f(x[i], z[i,k]) -> y\na[i,0] = x[i]**2\ny[i,j] = concat[j](a[i,j], z[i,j])")
+    sizes = {part for q in op.equations for part in walk(q.body) if isinstance(part, Size)}
+    assert Size("a1") not in sizes
+    assert parse(str(op)) == op
