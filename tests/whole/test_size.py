@@ -20,7 +20,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 10_600,
+    "derive/lowering": 10_700,
     "derive/module": 6_100,
     "derive/notation": 8_200,
     "derive/program": 7_600,

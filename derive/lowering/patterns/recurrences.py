@@ -19,9 +19,11 @@ from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
 from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
+from derive.calculus.lets import Let
 from derive.calculus.softmax import NormalizedExp
+from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import elementwise_product
+from derive.lowering.ground.contract import contract, elementwise_product
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns.cumulative import (
@@ -50,15 +52,54 @@ def _weighted_running_sum(
 
 
 def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
-    """The weight is a product over all positions up to l except k."""
+    """The weight is a product over all positions up to l except k.
+
+    What is summed over k, or over another index of the product, is summed after the recurrence.
+    """
+    products = (f for f in s.others if _product_of_others(scope, f) is not None)
+    weight = next(products, None) if s.brackets else None
+    if weight is None:
+        return None
+    k, own = _left_out(scope, weight), free_indices(weight)
+    compared = [i for i in s.binders if i in free_indices(s.condition) and i is not k]
+    if own.isdisjoint(i for i in s.binders if i not in compared):
+        return _recurrence_of_products(scope, s)
+    inside = [f for f in s.factors if not free_indices(f).isdisjoint(compared)]
+    beside = [f for f in s.others if f not in inside]
+    if len(compared) != 1 or len(inside) + len(beside) != len(s.factors):
+        return None
+    shared = [i for i in s.binders if i not in compared]
+    whole = with_binders([i for i in s.order if i in free_indices(s.expr)], shared, s.expr)
+    free = indices_of(inside)
+    order = tuple(i for i in whole if i in free)
+    value = _recurrence_of_products(scope, Summation(tuple(compared), tuple(inside), order))
+    if value is None:
+        return None
+    factors = [scope.as_float(scope.lower(f, common_axis_order(f))) for f in beside]
+    return contract(scope.frame, [*factors, scope.frame.squeeze(value)], shared, whole)
+
+
+def _product_of_others(scope: Scope, weight: Expr) -> Let | None:
+    let = scope.find(weight.tensor) if isinstance(weight, Access) else None
+    return None if let is None or let.reduction is not OTHERS or let.condition is None else let
+
+
+def _left_out(scope: Scope, weight: Expr) -> Expr:
+    """Return the only position that the product does not take."""
+    let = _product_of_others(scope, weight)
+    assert isinstance(weight, Access) and let is not None
+    return dict(zip(let.formals, weight.positions, strict=True))[let.binders[0]]
+
+
+def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
     given = _weighted_running_sum(scope, s)
     if given is None:
         return None
     found, weight, order = given
-    let = scope.find(weight.tensor) if isinstance(weight, Access) else None
-    if let is None or let.reduction is not OTHERS or let.condition is None:
+    let = _product_of_others(scope, weight)
+    if let is None:
         return None
-    assert isinstance(weight, Access)
+    assert isinstance(weight, Access) and let.condition is not None
     along, mapping = found.along, dict(zip(let.formals, weight.positions, strict=True))
     if not _is_same(scope.frame.bounds, along, substitute(let.condition, mapping)):
         return None

@@ -23,6 +23,10 @@ CODE = {
         "flipped_decayed_sum = rt.decayed_sum(G.flip(1), clamped_y.flip(1), 1).flip(1)"
     ],
     "op f(A[n,k]) -> y\ny[k] = sum[n](prod[l | l>=k](sin(A[n,l])))": None,
+    # The gradient of c sums over both positions.
+    "op f(A[n,k], c) -> y\ny[n,k] = prod[l | l<=k](A[n,l] + c)": ["grad_c = grad_A.sum()"],
+    "op f(A[n,k], V[n,d]) -> y\ny[n,k,d] = prod[l | l>=k](A[n,l]*V[n,d])": None,
+    "op f(A[k], V[d,k], c[d]) -> y\ny[d] = sum[k](V[d,k]*prod[l | l<=k](c[d]*sin(A[l])))": None,
     "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
     # A cumulative softmax, from either end, and of some positions only.
     "op f(A[k,n], V[k,n]) -> y\n"
