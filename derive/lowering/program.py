@@ -22,7 +22,7 @@ from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
 from derive.program.program import Program, with_first_order
-from derive.program.torch_ir import FunctionCall, subexpressions
+from derive.program.torch_ir import FunctionCall, names_in, subexpressions
 from derive.program.torch_ops import count, has_forward_mode
 
 
@@ -306,9 +306,22 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
     apart = {name for name in names if own_products(first, name) > own_products(plain, name)}
     if len(apart) == len(names):
         return first
-    needs = (tuple(name for name in x.needs if name not in apart) for x in first.backward)
-    pairs = zip(first.backward, needs, strict=True)
-    return replace(first, backward=tuple(replace(x, needs=own) for x, own in pairs if own))
+
+    def left(needs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in needs if name not in apart)
+
+    lines = tuple(replace(x, needs=left(x.needs)) for x in first.backward if left(x.needs))
+    saved = tuple(replace(s, needs=left(s.needs)) for s in first.saved if left(s.needs))
+    read = {name for x in lines for name in names_in(x.line.code)}
+    casts = first.backward_precision
+    narrow, broad = (tuple(n for n in names if n in read) for names in (casts.narrow, casts.broad))
+    return replace(
+        first,
+        backward=lines,
+        saved=saved,
+        statistics=tuple(n for n in first.statistics if any(n == s.name for s in saved)),
+        backward_precision=replace(casts, narrow=narrow, broad=broad),
+    )
 
 
 def _has_kernels(made: Program) -> bool:

@@ -57,6 +57,12 @@ FAULTS = {
         "op f(x[n,(g c),*p], w[c]=1; groups=size(g,2)) -> y\nm[n,g] = mean[c,*p](x[n,(g c),*p])\n"
         "y[n,(g c),*p] = w[c]*(x[n,(g c),*p] - m[n,g])",
     ),
+    "a saved value that only a gradient outside the first order read": (
+        "op f(A[n,i], B[n,j], w[n]=1) -> y, J\nW = sum[n](w[n])\np[n,i] = softmax[i](A[n,i])\n"
+        "q[n,j] = softmax[j](B[n,j])\nJ[i,j] = sum[n](w[n]*p[n,i]*q[n,j])/W\n"
+        "a[i] = sum[j](J[i,j])\nb[j] = sum[i](J[i,j])\n"
+        "y = sum[i,j](J[i,j]*log(J[i,j]/(a[i]*b[j])))",
+    ),
     "an adjoint of a logsumexp beside a composite axis": (
         "op f(v[j], r[n], W[(j i),l]) -> y\ne[n] = sum[c]([c != n]*softmax[c](v[c]))\n"
         "y[n,l] = e[1]*e[n]*r[n]*sum[j,i](W[(j i),l]*v[j])",
