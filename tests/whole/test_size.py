@@ -3,6 +3,7 @@
 A limit is lowered when a change leaves fewer lines, and raised only with a reason in the commit.
 """
 
+import pytest
 from kit.command import ROOT
 from kit.each import each_row
 
@@ -53,3 +54,8 @@ def test_a_limit_is_lowered_when_lines_go(folder):
 def test_every_folder_has_a_limit():
     there = {p.name for p in (ROOT / "derive").iterdir() if any(p.glob("*.py"))}
     assert {f"derive/{name}" for name in there} | {"derive", "tests", "templates"} == set(LIMITS)
+
+
+@pytest.mark.slow
+def test_each_name_of_a_slow_test_is_that_of_a_test(stale_names):
+    assert not stale_names, "rename them in tests/slow.txt, or delete them"
