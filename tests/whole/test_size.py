@@ -8,9 +8,9 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 87_800,
+    "derive": 87_900,
     "derive/algebra": 4_400,
-    "derive/auditing": 6_800,
+    "derive/auditing": 6_900,
     "derive/blocks": 700,
     "derive/calculus": 7_100,
     "derive/catalog": 1_600,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_500,
     "templates": 1_900,
-    "tests": 70_200,
+    "tests": 70_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
