@@ -724,3 +724,24 @@ def test_a_jvp_is_judged_by_the_forward(name):
     assert [row.verdict for row in rows] == ["right"] * len(rows)
     assert re.search(rf"^  jvp +{said}", str(report), re.MULTILINE), report
     assert report.right is not said.startswith("wrong")
+
+
+@pytest.mark.parametrize("cast", [True, False])
+def test_what_a_cast_hides_is_said(cast):
+    class Dice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, p, t):
+            p, t = (p.float(), t.float()) if cast else (p, t)
+            ctx.save_for_backward(p, t)
+            return 1 - 2 * (p * t).sum() / (p + t).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            p, t = ctx.saved_tensors
+            whole = (p + t).sum()
+            return -2 * g * (t * whole - (p * t).sum()) / (whole**2 + 1e-4), None
+
+    report = derive.audit(Dice, torch.rand(3, 4), torch.arange(12).reshape(3, 4) % 2 * 1.0)
+    said = "judged in 32 bits, as forward or backward computes in no more: errors below 0.0002"
+    assert report.right is cast
+    assert any(said in remark for remark in report.remarks) is cast
