@@ -78,13 +78,8 @@ def together(
 
     call, inputs = differentiable(function, made)
     pairs = [p for p in zip(call(*inputs), weights_of(made), strict=True) if p[0].requires_grad]
-    pulled = partial(
-        torch.autograd.grad,
-        [o for o, _ in pairs],
-        inputs,
-        retain_graph=True,
-        materialize_grads=True,
-    )
+    outputs = [o for o, _ in pairs]
+    pulled = partial(torch.autograd.grad, outputs, inputs, retain_graph=True, allow_unused=True)
     found = []
     for scales, graph in product(_BATCHES, (False, True)):
         many = [torch.stack([w * s for s in scales]) for _, w in pairs]
@@ -101,13 +96,14 @@ def together(
 
 
 def _batch_differences(
-    batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float
+    batched: Sequence[Tensor | None], looped: Sequence[Sequence[Tensor]], slack: float
 ) -> list[str]:
-    """List the differences between a batch and its elements computed one by one."""
+    """List the differences between a batch and its elements computed one by one; None is 0."""
     found = [
         unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
         for n, one in enumerate(looped)
         for k, b in enumerate(batched)
+        if b is not None
     ]
     return [text for text in found if text]
 
