@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 88_000,
+    "derive": 88_100,
     "derive/algebra": 4_400,
     "derive/auditing": 6_900,
     "derive/blocks": 700,
@@ -22,15 +22,15 @@ LIMITS = {
     "derive/linting": 3_000,
     "derive/loaded": 100,
     "derive/lowering": 10_600,
-    "derive/module": 6_100,
+    "derive/module": 6_200,
     "derive/notation": 8_200,
-    "derive/program": 7_600,
+    "derive/program": 7_700,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 10_600,
     "templates": 1_900,
-    "tests": 70_400,
+    "tests": 70_500,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
