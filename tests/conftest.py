@@ -19,6 +19,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from kit import shared
+from kit.command import ROOT
 
 from derive import catalog
 from derive.notation.operation import Operation
@@ -49,6 +50,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid in names or item.nodeid.partition("[")[0] in names:
             item.add_marker("slow")
+    every = {name for item in items for name in (item.nodeid, item.nodeid.partition("[")[0])}
+    files = {name.partition("::")[0] for name in every}
+    # A file that is there may be left out of this run.
+    _stale[:] = [
+        name
+        for name in sorted(names - every)
+        if (file := name.partition("::")[0]) in files or not (ROOT / file).exists()
+    ]
+
+
+_stale: list[str] = []
+
+
+@pytest.fixture
+def stale_names() -> list[str]:
+    """The names in tests/slow.txt that no test has."""
+    return _stale
 
 
 def pytest_configure() -> None:

@@ -7,7 +7,8 @@ torch's convention decides, as for the slope at a kink, the finding is a *remark
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,9 @@ from derive.auditing.gradients import (
     narrowest,
     near,
     outcome,
+    products,
     random_cotangents,
+    tangents,
 )
 from derive.auditing.points import (
     Point,
@@ -37,6 +40,7 @@ from derive.auditing.points import (
     is_tensor,
     layouts,
     made_up,
+    random_like,
     scaled,
     special,
     turned,
@@ -58,6 +62,7 @@ _OVERFLOWS = 1000
 """Values scaled by at most this factor may overflow; larger ones will."""
 _NEAR_BY = 8
 _SUBSETS = 12
+_PLACES = 64
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,7 @@ class Judge:
                 abs(float(given.reshape(-1)[p] - r.reshape(-1)[p])) <= tolerance * most
                 for r in near_by
             )
-            or self._jumps(made, n, p)
+            or self._jumps(made, n, _unit(made.args[n], p))
             for p in places
         )
 
@@ -309,13 +314,7 @@ class Judge:
                 continue
         return found
 
-    def _jumps(self, made: Outcome, n: int, place: int) -> bool:
-        import torch
-
-        arg = made.args[n].detach()
-        unit = torch.zeros(arg.numel(), dtype=torch.float64)
-        unit[place] = max(float(arg.reshape(-1)[place].abs()), 1.0)
-        unit = unit.reshape(arg.shape).to(arg.device)
+    def _jumps(self, made: Outcome, n: int, unit: Any) -> bool:
         step = 1e-4
         sides = []
         for sign in (1, -1):
@@ -398,6 +397,65 @@ class Judge:
             if self.enter(condition):
                 yield from self.told(outcome(self.subject, self.args, only), condition)
 
+    # ---------------------------------------------------------- forward mode
+
+    def wrong_jvp(self, made: Outcome) -> str | None:
+        """Describe where the Function's jvp is wrong at a point; None if nothing is certain there.
+
+        Its tangents are compared with the right gradients: G·(J·v) = (Jᵀ·G)·v.
+        """
+        alone = {}
+        for n, right in made.right.items():
+            arg, kind = made.args[n].detach(), self.structure.kinds.get((n,))
+            # Many kinks are at 0.
+            v = random_like(arg, 17 + n) * ((arg != 0) & right.isfinite())
+            if kind is not None and kind.tangent is not None:
+                with suppress(Exception):
+                    v = kind.tangent(v, arg)
+            if n not in self.subject.owned | self.skipped and bool(v.any()):
+                alone[n] = v
+        for along in [*({n: v} for n, v in alone.items()), *([alone] if len(alone) > 1 else ())]:
+            given = tangents(self.subject, made.args, along)
+            if self._is_right(made, given, along):
+                continue
+            if not any(self._jumps(made, n, v) for n, v in along.items()):
+                names = ", ".join(self.names[n] for n in along)
+                return f"along {names}, {self._place(made, given, along)}"
+        return "" if alone else None
+
+    def _is_right(self, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> bool:
+        told, right, scale = products(made, given, along)
+        return abs(told - right) <= (self.subject.tolerance + 3 * made.doubt) * scale
+
+    def _place(self, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> str:
+        """Name the first element of the outputs with a wrong tangent."""
+        import torch
+
+        for k, g in enumerate(made.cotangents):
+            for place in range(0 if g is None else min(g.numel(), _PLACES)):
+                one = (torch.arange(g.numel(), device=g.device) == place).reshape(g.shape).to(g)
+                single = tuple(one if m == k else None for m in range(len(made.cotangents)))
+                right = right_gradients(self.subject, made.args, single)
+                there = Outcome(made.args, single, *right)
+                if all(bool(r.isfinite().all()) for r in there.right.values()):
+                    if not self._is_right(there, given, along):
+                        at = ", ".join(str(int(i)) for i in one.nonzero()[0])
+                        output = f"output {k}" if len(made.cotangents) > 1 else "the output"
+                        told, want, _ = products(there, given, along)
+                        return f"{output}{f'[{at}]' if at else ''} is {told:.6g}, not {want:.6g}"
+        told, want, _ = products(made, given, along)
+        return f"the product with a cotangent is {told:.6g}, not {want:.6g}"
+
+    def of_other_sizes(self) -> Iterator[tuple[Outcome, str]]:
+        """Yield the outcomes at other sizes than the examples', where backward runs."""
+        for kind in (other_sizes, other_proportions):
+            for point in kind(self.structure, self.names):
+                if runs(self.subject, point.args):
+                    cotangents = random_cotangents(self.subject, point.args, 3)
+                    made = outcome(self.subject, point.args, cotangents)
+                    if not made.error:
+                        yield made, point.condition
+
     # ---------------------------------------------------------------- dtypes
 
     def in_half(self) -> Iterator[AuditFinding]:
@@ -438,6 +496,15 @@ class Judge:
             yield AuditFinding(
                 None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK
             )
+
+
+def _unit(arg: Any, place: int) -> Any:
+    """Return a direction along one element, as long as it is."""
+    import torch
+
+    unit = torch.zeros(arg.numel(), dtype=torch.float64)
+    unit[place] = max(float(arg.detach().reshape(-1)[place].abs()), 1.0)
+    return unit.reshape(arg.shape).to(arg.device)
 
 
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:

@@ -42,7 +42,7 @@ class Context:
         self.dirty = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Ignore: forward mode is not audited."""
+        """Ignore: it affects jvp only."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Ignore: the outputs of the Function itself show it."""

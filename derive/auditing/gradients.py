@@ -285,6 +285,41 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
     return max(8, min(met))
 
 
+# ------------------------------------------------------------------------------------- forward mode
+# The jvp of a Function: J·v, where a gradient is Jᵀ·G.
+
+
+def tangents(subject: Subject, args: Sequence[Any], along: Mapping[int, Any]) -> list[Any]:
+    """Return the tangents of the outputs along directions of arguments; None means 0."""
+    import warnings
+
+    from torch.autograd import forward_ad
+
+    dual: Any = forward_ad.make_dual
+    unpacked: Any = forward_ad.unpack_dual
+    with warnings.catch_warnings(), forward_ad.dual_level():
+        # A warning of torch itself, on first use of forward mode.
+        warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated")
+        call = [
+            a.detach().clone() if is_float(a) and n not in subject.owned else a
+            for n, a in enumerate(args)
+        ]
+        call = [dual(a, along[n].clone()) if n in along else a for n, a in enumerate(call)]
+        return [unpacked(o).tangent if is_float(o) else None for o in subject.applied(call)]
+
+
+def products(made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> tuple[float, ...]:
+    """Return G·(J·v) of the given tangents, the right (Jᵀ·G)·v, and the scale of its error."""
+    told = right = scale = 0.0
+    for g, t in zip(made.cotangents, given, strict=False):
+        told += 0.0 if g is None or t is None else float((g.double() * t.double()).sum())
+    for n, v in along.items():
+        gradient = made.right[n].double().nan_to_num(0)
+        right += float((gradient * v.double()).sum())
+        scale += max(float(gradient.abs().max()), 1e-2) * float(v.double().norm())
+    return told, right, scale
+
+
 # ---------------------------------------------------------------------------------- double backward
 # The second derivative: whether a backward is itself differentiable.
 

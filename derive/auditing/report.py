@@ -18,6 +18,8 @@ class InputVerdict:
     ``right`` is False where backward silently gives other numbers at the structure of the
     examples; ``wrong`` says which. ``fragile`` says where it is right at the examples, but not at
     other sizes or values that the forward accepts. ``constant`` says why it is not judged.
+
+    The input ``jvp`` stands for the Function's own jvp. ``unjudged`` says why that is not judged.
     """
 
     input: str
@@ -25,19 +27,19 @@ class InputVerdict:
     wrong: str = ""
     fragile: str = ""
     constant: str = ""
+    unjudged: str = ""
 
     @property
     def verdict(self) -> str:
-        """The verdict: ``right``, ``wrong``, ``fragile`` or ``constant``."""
-        if not self.right:
-            return "wrong"
-        return "fragile" if self.fragile else "constant" if self.constant else "right"
+        """The verdict: ``right``, ``wrong``, ``fragile``, ``constant`` or ``not judged``."""
+        return self.findings[0][0] if self.findings else "right" if self.right else "wrong"
 
     @property
     def findings(self) -> tuple[tuple[str, str], ...]:
-        """What is wrong, what is fragile, and why it is constant, as far as there is any."""
-        parts = (("wrong", self.wrong), ("fragile", self.fragile), ("constant", self.constant))
-        return tuple((kind, text) for kind, text in parts if text)
+        """What is wrong, what is fragile, and why it is not judged, as far as there is any."""
+        kinds = ("wrong", "fragile", "constant", "not judged")
+        texts = (self.wrong, self.fragile, self.constant, self.unjudged)
+        return tuple((kind, text) for kind, text in zip(kinds, texts, strict=True) if text)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from derive.auditing.conditions import (
@@ -114,7 +115,13 @@ class Audit:
         subject = self._without_refused(subject, args)
         cotangents = random_cotangents(subject, args, 1)
         bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
-        return replace(subject, bits=bits)
+        subject = replace(subject, bits=bits)
+        if bits < 64:
+            self.remarks.append(
+                f"judged in {bits} bits, as forward or backward computes in no more: errors below "
+                f"{subject.tolerance:g} of the largest element are not seen"
+            )
+        return subject
 
     def _in_its_dtype(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
         """Return the subject with the dtype of its examples, if it does not support float64."""
@@ -203,16 +210,7 @@ class Audit:
         wrong = [f.n for f in found if f.n is not None and f.level == WRONG]
         at_all = [n for n in dict.fromkeys(wrong) if n not in constant]
         if not any(f.n is None and f.level == WRONG for f in found):
-            judge = Judge(
-                self.subject,
-                self.structure,
-                self.examples,
-                self.names,
-                frozenset([*at_all, *constant, *self.unread]),
-                self._without(),
-                self.enter,
-            )
-            found += judge.all()
+            found += self._judge(frozenset([*at_all, *constant, *self.unread])).all()
         if state := dict.fromkeys(name for o in self.outcomes for name in o.state):
             self.remarks.append(f"changed in place, without a gradient: {', '.join(state)}")
         told = by_level(found, constant)
@@ -225,19 +223,49 @@ class Audit:
             second = second_order(judged, first.args, first.cotangents)
             self.remarks += remarks_on_second_order(second)
         explained = self._explained(at_all)
-        return self._made(told, constant, at_all, second, explained)
+        made = self._made(told, constant, at_all, second, explained)
+        return replace(made, rows=(*made.rows, *self._jvp(constant)))
 
-    def _at_the_examples(self) -> Iterable[AuditFinding]:
-        """Yield what is wrong at the examples and at the perturbed copies."""
-        judge = Judge(
+    def _jvp(self, constant: Iterable[int]) -> Iterator[InputVerdict]:
+        """Yield the row of the Function's own jvp, judged at the examples and at other sizes."""
+        import torch
+
+        base: Any = torch.autograd.Function
+        if self.subject.function.jvp is base.jvp or not self.enter("in jvp"):
+            return
+        judge, certain = self._judge(frozenset(constant)), False
+        for made, where in chain(((o, "") for o in self.outcomes), judge.of_other_sizes()):
+            try:
+                told = judge.wrong_jvp(made)
+            except NotImplementedError as error:
+                yield InputVerdict("jvp", True, unjudged=error_line(error))
+                return
+            except Exception as error:
+                failed = f"it fails{where and ' '}{where}: {error_line(error)}"
+                yield InputVerdict("jvp", True, fragile=failed)
+                return
+            if told:
+                wrong, fragile = ("", f"{where}: {told}") if where else (told, "")
+                yield InputVerdict("jvp", not wrong, wrong, fragile)
+                return
+            certain |= told is not None
+        why = "" if certain else "no derivative of the forward is certain at the examples"
+        yield InputVerdict("jvp", True, unjudged=why)
+
+    def _judge(self, skipped: frozenset[int]) -> Judge:
+        return Judge(
             self.subject,
             self.structure,
             self.examples,
             self.names,
-            frozenset(),
+            skipped,
             self._without(),
             self.enter,
         )
+
+    def _at_the_examples(self) -> Iterable[AuditFinding]:
+        """Yield what is wrong at the examples and at the perturbed copies."""
+        judge = self._judge(frozenset())
         constant = self._constant()
         for made in self.outcomes:
             if made.error and not self._has_numbers(made):

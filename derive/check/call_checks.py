@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import combinations
+from functools import partial
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from derive.check.invoke import (
@@ -22,6 +24,7 @@ from derive.check.invoke import (
     pulled_through,
     tensors_of,
     unlike,
+    weights_of,
 )
 from derive.check.samples import Sample, sample
 from derive.errors import VerificationError
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
 
 
 # ----------------------------------------------------------------------------------------- batching
-# Check torch.func.vmap over calls, cotangents and gradients.
+# Check torch.func.vmap, and autograd's older one, over calls, cotangents and gradients.
+
+_BATCHES = ((1.0,), (1.0, -0.5, 0.3))
 
 
 def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
@@ -58,14 +63,47 @@ def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     return "; ".join([*found, *_batch_differences(batched, looped, slack)])
 
 
+def together(
+    op: Operation,
+    function: Function,
+    made: Sample,
+    slack: float = 0.0,
+    lacking: Sequence[str] = ("einsum",),
+) -> str:
+    """Check that autograd's gradients of several cotangents at once equal a loop.
+
+    ``lacking`` are the operations of torch that have no rule there, and that code may call.
+    """
+    import torch
+
+    call, inputs = differentiable(function, made)
+    pairs = [p for p in zip(call(*inputs), weights_of(made), strict=True) if p[0].requires_grad]
+    outputs = [o for o, _ in pairs]
+    pulled = partial(torch.autograd.grad, outputs, inputs, retain_graph=True, allow_unused=True)
+    found = []
+    for scales, graph in product(_BATCHES, (False, True)):
+        many = [torch.stack([w * s for s in scales]) for _, w in pairs]
+        try:
+            batched = pulled(many, is_grads_batched=True, create_graph=graph)
+        except RuntimeError as error:
+            lacks = re.match(r"Batching rule not implemented for aten::(\w+)", str(error))
+            if lacks is None or lacks[1] not in lacking:
+                raise
+            raise NotApplicable(f"autograd's older vmap has no rule for {lacks[1]}") from None
+        looped = [pulled([m[n] for m in many], create_graph=graph) for n in range(len(scales))]
+        found += _batch_differences(batched, looped, slack)
+    return "; ".join(found)
+
+
 def _batch_differences(
-    batched: Sequence[Tensor], looped: Sequence[Sequence[Tensor]], slack: float
+    batched: Sequence[Tensor | None], looped: Sequence[Sequence[Tensor]], slack: float
 ) -> list[str]:
-    """List the differences between a batch and its elements computed one by one."""
+    """List the differences between a batch and its elements computed one by one; None is 0."""
     found = [
         unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
         for n, one in enumerate(looped)
         for k, b in enumerate(batched)
+        if b is not None
     ]
     return [text for text in found if text]
 

@@ -22,6 +22,7 @@ from derive.check.call_checks import (
     strides,
     subclass,
     subsets,
+    together,
     twice,
     unchanged,
 )
@@ -39,6 +40,7 @@ from derive.notation.operation import Operation
 
 _off = partial(lost_digits, offset=100.0)
 _saturated = partial(lost_digits, scale=20.0)
+_BATCHED = "torch.autograd.grad(is_grads_batched=True) over cotangents"
 
 VALUES = (
     Column("value", "outputs equal the equations, evaluated by loops", value, order=0),
@@ -81,6 +83,7 @@ QUICK = (
     Column(
         "vmap", "torch.func.vmap over gradients and cotangents equals a loop", batched, rounds=True
     ),
+    Column("batched", f"{_BATCHED} equals a loop", together, rounds=True),
     Column(
         "strides", "results do not depend on strides and offsets of views", strides, rounds=True
     ),
@@ -190,6 +193,12 @@ PLAIN_GRADIENTS = (
 PLAIN = (
     *PLAIN_GRADIENTS,
     *(c for c in ALL if c.name in _OF_ANY_MODULE),
+    Column(
+        "batched",
+        f"{_BATCHED} equals a loop",
+        partial(together, lacking=("einsum", "flatten", "unflatten")),
+        rounds=True,
+    ),
     Column(
         "compile",
         "torch.compile(fullgraph=True) with AOT autograd gives the same values",

@@ -67,11 +67,17 @@ class Stages:
         self.taken = {*self.plan.axes, *OWN, *(p.name for p in op.parameters), "low", "wide"}
         self.forwards, self.backwards, self.formeds = [], [], []
         self.gradients = {n: fresh_numbered(f"grad_{n}", self.taken) for n in self.plan.axes}
-        for s in self.stages:
+        asked = {n for n, c in self.whole.cotangents if c is not None}
+        pulling = []
+        for s in reversed(self.stages):
+            pulling.append(asked.intersection(n for n, c in s.program.cotangents if c is not None))
+            asked.update(s.program.gradients if pulling[-1] else ())
+        for s, pulls in zip(self.stages, reversed(pulling), strict=True):
             stem = f"{self.prefix}_{s.stage.outputs[0]}"
             self.forwards.append(forward_part(stem, s.stage, s.program))
-            pulls = s.program.gradients and any(c for _, c in s.program.cotangents)
-            pulled = backward_part(f"{stem}_backward", s.stage, s.program) if pulls else None
+            pulled = None
+            if pulls and s.program.gradients:
+                pulled = backward_part(f"{stem}_backward", s.stage, s.program)
             self.backwards.append(pulled)
             whole = None
             if s.formed is not None:

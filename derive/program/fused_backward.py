@@ -12,6 +12,7 @@ from itertools import compress
 from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
 from derive.program.dataflow import live
+from derive.program.gradient_predication import needed_by
 from derive.program.mixed_precision import LOW, Precision
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
@@ -75,7 +76,12 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
         broad=tuple(n for n in broad if n in names),
         names=one.names | two.names,
     )
-    made = tuple(BackwardLine(line, needs) for line, needs in lines)
+    # A value that is computed once is also needed by the lines that then read it.
+    more = needed_by([line for line, _ in lines], gradients)
+    made = tuple(
+        BackwardLine(line, tuple(t for t in every if t in needs or t in read))
+        for (line, needs), read in zip(lines, more, strict=True)
+    )
     return Formed(made, precision, gradients, outputs)
 
 

@@ -164,7 +164,8 @@ def _trace_error(error: Exception) -> DeriveError:
             f"{UNREAD}{where}: the function leaves torch for NumPy; use torch operations, or "
             "compute the value outside and pass it as an argument"
         )
-    return unread(f"{UNREAD}{where}: {name}: {text}")
+    told = text if isinstance(error, NotImplementedError) else f"{name}: {text}"
+    return unread(f"{UNREAD}{where}: {told}")
 
 
 def _statement(traceback: Any) -> SourceStatement | None:

@@ -53,6 +53,10 @@ _BAGS = (
     "bags of one size are read, from integers with two axes; write others as "
     "zeros.index_add(0, bag, weight[input]), with the bag of each element as an argument"
 )
+_POOLED = (
+    "the positions of a max_pool are read as an integer argument alone; with them, a max_unpool is "
+    "zeros.scatter_add(2, positions.flatten(2), x.flatten(2))"
+)
 NO_READING = (
     "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
     "or where, or compute it outside and pass its result as an argument"
@@ -71,6 +75,7 @@ _NAMES = {
     _BINS: "bincount histc",
     _RECURRENT: "lstm gru",
     _BAGS: "_embedding_bag _embedding_bag_forward_only",
+    _POOLED: "max_unpool2d max_unpool3d",
     COMPLEX: "complex polar view_as_complex view_as_real real imag angle",
     _MATRIX: (
         "inverse cholesky cholesky_solve cholesky_inverse svd _linalg_svd qr lu_solve lstsq det "
@@ -182,6 +187,8 @@ class Reader:
                 self.memory.check(node)
             if is_complex(node.meta.get("val")):
                 raise unread(COMPLEX)
+            if any(self.known[x] is None for x in node.all_input_nodes):
+                raise unread(f"{name} is not supported: {_POOLED}")
             if f is None:
                 return self._taken_apart(node)
             flat = list(leaves_of([args, kwargs]))

@@ -156,6 +156,7 @@ def _symbolic_replacements() -> Any:
         torch.nn.functional.scaled_dot_product_attention: _symbolic_attention,
         torch.tensor: _symbolic_tensor,
         torch.Tensor.data.__get__: lambda x: x.detach(),  # type: ignore[attr-defined]
+        torch.Tensor.data.__set__: _with_data,  # type: ignore[attr-defined]
         torch.nn.functional.multilabel_margin_loss: _multilabel_margin,
         torch.nn.functional.embedding_bag: _embedding_bag,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
@@ -450,6 +451,13 @@ def _embedding_bag(input: Any, weight: Any, offsets: Any = None, *limit: Any, **
     rows = weight[input]
     rows = rows if scales is None else rows * scales.unsqueeze(-1)
     return rows.max(1).values if mode == "max" else getattr(rows, mode)(1)
+
+
+def _with_data(x: Any, data: Any) -> None:
+    raise NotImplementedError(
+        "a tensor is given other data; write y = values, or y = y + (values - y).detach() to keep "
+        "the gradient of y"
+    )
 
 
 def _diag(x: Any, diagonal: Any = 0) -> Any:

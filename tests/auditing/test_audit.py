@@ -601,3 +601,147 @@ def test_a_custom_operator_needs_a_backward_and_positional_arguments():
         derive.audit(sine, torch.randn(3))
     with pytest.raises(derive.DeriveError, match=r"raised .* keyword-only"):
         derive.audit(raised, torch.randn(3))
+
+
+# ------------------------------------------------------------------- forward mode
+
+
+def with_jvp(forward, backward, jvp, keep):
+    """A Function that keeps its arguments, and what ``keep`` makes of them, for both modes."""
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            tensors = [a for a in (*inputs, *keep(output)) if isinstance(a, torch.Tensor)]
+            ctx.numbers = [a for a in inputs if not isinstance(a, torch.Tensor)]
+            ctx.save_for_backward(*tensors)
+            ctx.save_for_forward(*tensors)
+
+    Own.forward, Own.backward, Own.jvp = map(staticmethod, (forward, backward, jvp))
+    return Own
+
+
+def tanh_jvp(factor):
+    return with_jvp(
+        lambda x: x.tanh(),
+        lambda ctx, g: g * (1 - ctx.saved_tensors[1] ** 2),
+        lambda ctx, dx: factor * dx * (1 - ctx.saved_tensors[1] ** 2),
+        lambda y: [y],
+    )
+
+
+def product_jvp(jvp):
+    return with_jvp(
+        lambda a, b: a @ b,
+        lambda ctx, g: (g @ ctx.saved_tensors[1].mT, ctx.saved_tensors[0].mT @ g),
+        lambda ctx, da, db: jvp(*ctx.saved_tensors, da, db),
+        lambda y: [],
+    )
+
+
+def power_jvp(jvp):
+    return with_jvp(
+        lambda x, n: x**n,
+        lambda ctx, g: (g * ctx.numbers[0] * ctx.saved_tensors[0] ** (ctx.numbers[0] - 1), None),
+        lambda ctx, dx, _: jvp(ctx.saved_tensors[0], ctx.numbers[0], dx),
+        lambda y: [],
+    )
+
+
+def halves_jvp(jvp):
+    """Two outputs; relu has a kink at 0, where examples lie."""
+    return with_jvp(
+        lambda x: (x.relu(), x.sin()),
+        lambda ctx, g, h: g * (ctx.saved_tensors[0] > 0) + h * ctx.saved_tensors[0].cos(),
+        lambda ctx, dx: jvp(ctx.saved_tensors[0], dx),
+        lambda y: [],
+    )
+
+
+def untold(ctx, *tangents):
+    raise NotImplementedError("later")
+
+
+MATRICES = [torch.linspace(-1, 1, 6).reshape(2, 3), torch.linspace(0.5, 2, 12).reshape(3, 4)]
+SQUARES = [torch.linspace(-1, 1, 9).reshape(3, 3), torch.linspace(0.5, 2, 9).reshape(3, 3).cos()]
+X = torch.linspace(-1.5, 1.1, 6).reshape(2, 3)
+ZEROS = torch.tensor([[0.0, 1.5], [-2.0, 0.0], [0.5, 0.0]])
+JVPS = {
+    "tanh": (tanh_jvp(1), [X], "right"),
+    "a product": (product_jvp(lambda a, b, da, db: da @ b + a @ db), MATRICES, "right"),
+    "a number": (power_jvp(lambda x, n, dx: n * x ** (n - 1) * dx), [X, 3], "right"),
+    "zeros": (halves_jvp(lambda x, dx: (dx * (x >= 0), dx * x.cos())), [ZEROS], "right"),
+    "a factor": (tanh_jvp(2), [X], r"wrong: along x, the output\[0, 0\] is "),
+    "transposed": (
+        product_jvp(lambda a, b, da, db: da @ b.mT + a @ db),
+        SQUARES,
+        r"wrong: along a, the output\[0, 0\] is ",
+    ),
+    "a forgotten input": (
+        product_jvp(lambda a, b, da, db: da @ b),
+        MATRICES,
+        r"wrong: along b, the output\[0, 0\] is 0, not ",
+    ),
+    "a product of tangents": (
+        product_jvp(lambda a, b, da, db: da @ b + a @ db + da @ db),
+        MATRICES,
+        r"wrong: along a, b, the output\[0, 0\] is ",
+    ),
+    "one of two outputs": (
+        halves_jvp(lambda x, dx: (dx * (x >= 0), dx * x.sin())),
+        [ZEROS],
+        r"wrong: along x, output 1\[0, 1\] is ",
+    ),
+    "right for a cube": (
+        power_jvp(lambda x, n, dx: n * x**2 * dx),
+        [X, 2],
+        r"wrong: along x, the output\[0, 0\] is ",
+    ),
+    "a size": (
+        halves_jvp(lambda x, dx: (dx * (x >= 0), dx * x.cos() * len(x) / 3)),
+        [ZEROS],
+        r"fragile: at other proportions .*: along x, output 1\[0, 1\] is ",
+    ),
+    "an error": (
+        product_jvp(lambda a, b, da, db: da @ db.mT),
+        MATRICES,
+        "fragile: it fails: RuntimeError: ",
+    ),
+    "none": (
+        product_jvp(lambda *_: untold(*_)),
+        MATRICES,
+        "not judged: NotImplementedError: later",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", JVPS)
+def test_a_jvp_is_judged_by_the_forward(name):
+    function, args, said = JVPS[name]
+    report = derive.audit(function, *args)
+    *rows, jvp = report.rows
+    assert jvp.input == "jvp"
+    assert [row.verdict for row in rows] == ["right"] * len(rows)
+    assert re.search(rf"^  jvp +{said}", str(report), re.MULTILINE), report
+    assert report.right is not said.startswith("wrong")
+
+
+@pytest.mark.parametrize("cast", [True, False])
+def test_what_a_cast_hides_is_said(cast):
+    class Dice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, p, t):
+            p, t = (p.float(), t.float()) if cast else (p, t)
+            ctx.save_for_backward(p, t)
+            return 1 - 2 * (p * t).sum() / (p + t).sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            p, t = ctx.saved_tensors
+            whole = (p + t).sum()
+            return -2 * g * (t * whole - (p * t).sum()) / (whole**2 + 1e-4), None
+
+    report = derive.audit(Dice, torch.rand(3, 4), torch.arange(12).reshape(3, 4) % 2 * 1.0)
+    said = "judged in 32 bits, as forward or backward computes in no more: errors below 0.0002"
+    assert report.right is cast
+    assert any(said in remark for remark in report.remarks) is cast

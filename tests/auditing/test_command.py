@@ -74,6 +74,7 @@ def test_json(folder):
         "right": False,
         "wrong": "the factor 2 is too many",
         "fragile": "",
+        "unjudged": "",
         "constant": "",
     }
 

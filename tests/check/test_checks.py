@@ -61,6 +61,7 @@ WRONG = {
         "return 2 * function.forward(*args)",
     ),
     "vmap": (CUBE, "3 * G", "(3.0 if x.sum().item() < 9 else 3.0) * G"),
+    "batched": (CUBE, "3 * G", "3 * G.flatten()"),
     "strides": (PLANE, "x.square()", "x.as_strided(x.shape, (x.shape[1], 1), 0).square()"),
     "subsets": (PRODUCT, "ctx.needs_input_grad[0]:", "all(ctx.needs_input_grad):"),
     "missing": (TWO, "2 * G_y", "2 * G_y * (G_z != 0).any()"),
@@ -144,6 +145,9 @@ def test_reasons_are_named():
     assert reasons["subsets"] == "one input has a gradient"
     assert reasons["twice"] == reasons["mixed"] == "one input is of floating point"
     assert not reasons["gradient"]
+    op = derive.parse("y[n,k] = sum[i,j](a[n,i]*w[k,i,j]*b[n,j])")
+    (check, *_) = found(str(op), derive.source(op), "batched")
+    assert check.reason == "autograd's older vmap has no rule for einsum"
     integer = "op f(x[n]) -> k; k = argmax[n](x[n])"
     (check,) = found(integer, derive.source(derive.parse(integer)), "gradcheck")
     assert check.reason == "no output has a gradient"

@@ -186,6 +186,16 @@ def test_a_tensor_that_is_absent_has_no_gradient_though_others_need_what_it_is(w
     agrees(parse(OPTIONAL), lambda: [randn(7, 3), torch.rand(7) + 1 if weight else None])
 
 
+def test_a_value_that_is_read_without_a_gradient_has_no_backward():
+    text = "op f(x[n,d], c[k,d]) -> y; i[n] = argmin[k](sum[d]((x[n,d] - c[k,d])**2)); "
+    op = parse(f"{text}y[n,d] = c[i[n],d]*x[n,d]**2")
+    agrees(op, lambda: [randn(5, 7), randn(3, 7)], "d")
+
+
+def test_a_value_that_one_gradient_forms_is_there_for_another():
+    agrees(catalog.find("cross_entropy"), lambda: [randn(7, 3, 2), randint(3, (7, 2)), None])
+
+
 def test_rows_of_one_element():
     agrees(parse("op f(x[n]) -> y\ny[n] = sin(x[n])"), lambda: [randn(7)], blocks=(None,))
 

@@ -131,7 +131,7 @@ def test_public_calls_alone(op):
     assert 1 <= len(classes) <= len(list(options(op)))
 
 
-QUICK = ("value", "gradient", "gradcheck", "gradgradcheck", "vmap", "subsets", "bfloat16")
+QUICK = tuple("value gradient gradcheck gradgradcheck vmap batched subsets bfloat16".split())
 
 
 def holds(op, names):

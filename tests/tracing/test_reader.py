@@ -70,6 +70,22 @@ def bagged(x):
     return torch.nn.functional.embedding_bag(torch.tensor([2, 0, 3]), x, torch.tensor([0, 1]))
 
 
+def unpooled(x):
+    maxima, positions = torch.nn.functional.max_pool2d(x[None], 2, return_indices=True)
+    return torch.nn.functional.max_unpool2d(maxima, positions, 2)
+
+
+def kept(x):
+    _, positions = torch.nn.functional.max_pool1d(x[None], 2, return_indices=True)
+    return x.flatten()[positions]
+
+
+def replaced(x):
+    y = x.sin()
+    y.data = x.cos()
+    return y * x
+
+
 SAID = {
     top: "topk is not supported: .*positions as an integer argument",
     ordered: "sort is not supported: .*positions",
@@ -85,6 +101,9 @@ SAID = {
     recurrent: "lstm is not supported: .*LSTMCell",
     gated: "gru is not supported: .*GRUCell",
     bagged: "_embedding_bag.* is not supported: bags of one size are read",
+    unpooled: "max_unpool2d is not supported: .*zeros.scatter_add",
+    kept: "positions of a max_pool are read as an integer argument",
+    replaced: "a tensor is given other data; write y = values, or .*detach",
 }
 
 

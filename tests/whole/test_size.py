@@ -3,13 +3,14 @@
 A limit is lowered when a change leaves fewer lines, and raised only with a reason in the commit.
 """
 
+import pytest
 from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 87_800,
+    "derive": 88_300,
     "derive/algebra": 4_400,
-    "derive/auditing": 6_800,
+    "derive/auditing": 6_900,
     "derive/blocks": 700,
     "derive/calculus": 7_200,
     "derive/catalog": 1_600,
@@ -21,15 +22,15 @@ LIMITS = {
     "derive/linting": 3_000,
     "derive/loaded": 100,
     "derive/lowering": 10_700,
-    "derive/module": 6_100,
+    "derive/module": 6_200,
     "derive/notation": 8_200,
-    "derive/program": 7_600,
+    "derive/program": 7_700,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 10_500,
+    "derive/tracing": 10_600,
     "templates": 1_900,
-    "tests": 70_200,
+    "tests": 70_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
@@ -53,3 +54,8 @@ def test_a_limit_is_lowered_when_lines_go(folder):
 def test_every_folder_has_a_limit():
     there = {p.name for p in (ROOT / "derive").iterdir() if any(p.glob("*.py"))}
     assert {f"derive/{name}" for name in there} | {"derive", "tests", "templates"} == set(LIMITS)
+
+
+@pytest.mark.slow
+def test_each_name_of_a_slow_test_is_that_of_a_test(stale_names):
+    assert not stale_names, "rename them in tests/slow.txt, or delete them"
