@@ -13,7 +13,7 @@ Gradients, where G is the cotangent of output:
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
     grad_attn_mask[i,j] = Σ[*b] grad_S[*b,i,j]
 
-Fused kernels of torch: attention; attention backward; softmax backward.
+Fused kernels of torch: attention; attention backward.
 """
 # mypy: ignore-errors
 

@@ -96,15 +96,16 @@ def together(
 
 
 def _batch_differences(
-    batched: Sequence[Tensor | None], looped: Sequence[Sequence[Tensor]], slack: float
+    batched: Sequence[Tensor | None], looped: Sequence[Sequence[Tensor | None]], slack: float
 ) -> list[str]:
     """List the differences between a batch and its elements computed one by one; None is 0."""
-    found = [
-        unlike(f"gradient {k}, batched", array(b[n]), array(one[k]), slack)
-        for n, one in enumerate(looped)
-        for k, b in enumerate(batched)
-        if b is not None
-    ]
+    found = []
+    for (n, one), (k, b) in product(enumerate(looped), enumerate(batched)):
+        each = None if b is None else b[n], one[k]
+        like = next((x for x in each if x is not None), None)
+        if like is not None:
+            made, wanted = (array(like.new_zeros(like.shape) if x is None else x) for x in each)
+            found.append(unlike(f"gradient {k}, batched", made, wanted, slack))
     return [text for text in found if text]
 
 

@@ -203,8 +203,8 @@ class _Planner:
                     first, plain = bare, self._beside(bare)
         if first.backward == plain.backward:
             return plain, plain, plain
-        forked = first.statistics or _has_kernels(first)
         first = _without_recomputed(first, plain)
+        forked = first.statistics or _has_kernels(first)
         return first, plain, with_first_order(plain, first) if forked else plain
 
     def _beside(self, first: Program) -> Program:
@@ -313,12 +313,14 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
     lines = tuple(replace(x, needs=left(x.needs)) for x in first.backward if left(x.needs))
     saved = tuple(replace(s, needs=left(s.needs)) for s in first.saved if left(s.needs))
     read = {name for x in lines for name in names_in(x.line.code)}
+    gone = {x.line.name for x in first.backward if not left(x.needs)}
     casts = first.backward_precision
     narrow, broad = (tuple(n for n in names if n in read) for names in (casts.narrow, casts.broad))
     return replace(
         first,
         backward=lines,
         saved=saved,
+        recognised=tuple(r for r in first.recognised if r.equation not in gone),
         statistics=tuple(n for n in first.statistics if any(n == s.name for s in saved)),
         backward_precision=replace(casts, narrow=narrow, broad=broad),
     )

@@ -308,10 +308,10 @@ def _atom_text(code: Code) -> str:
 
 
 def subscript(code: Code) -> Code | None:
-    """Return x[:, i] for x.select(1, i), as which it is written, else None."""
+    """Return x[:, i] for x.select(1, i), which is printed so; None for all other code."""
     match code:
-        case MethodCall(x, "select", (Literal(words), at)):
-            n, rest = int(words), Literal("...")
+        case MethodCall(x, "select", (Literal() | Unary("-", Literal()) as axis, at)):
+            n, rest = int(text(axis)), Literal("...")
             return Subscript(x, (*[Slice()] * n, at) if n >= 0 else (rest, at, *[Slice()] * ~n))
     return None
 

@@ -13,6 +13,7 @@ from derive import catalog
 
 torch = pytest.importorskip("torch")
 
+from derive.check.call_checks import _batch_differences  # noqa: E402
 from derive.check.checks import ALL, GRADIENTS, QUICK, checks_of, load_source  # noqa: E402  # noqa: E402
 from derive.check.tracing import ONNX  # noqa: E402
 
@@ -151,3 +152,10 @@ def test_reasons_are_named():
     integer = "op f(x[n]) -> k; k = argmax[n](x[n])"
     (check,) = found(integer, derive.source(derive.parse(integer)), "gradcheck")
     assert check.reason == "no output has a gradient"
+
+
+def test_a_batch_of_gradients_that_is_none_counts_as_zeros():
+    one, zero = torch.tensor(1.5), torch.tensor(0.0)
+    assert _batch_differences([None], [(one,)], 0.0)
+    assert not _batch_differences([None], [(zero,), (None,)], 0.0)
+    assert _batch_differences([torch.stack((zero, one))], [(None,), (None,)], 0.0)

@@ -13,6 +13,7 @@ from derive.program.torch_ir import (
     MethodCall,
     Name,
     Tuple,
+    literal,
     names_in,
     text,
 )
@@ -31,7 +32,7 @@ TEXTS = {
     "a.mT @ b": Binary("@", Attribute(a, "mT"), b),
     "a.expand((2,))": MethodCall(a, "expand", (Tuple((two,)),)),
     "(a + b)[:, :, 0]": MethodCall(Binary("+", a, b), "select", (two, Literal("0"))),
-    "a[..., b, :]": MethodCall(a, "select", (Literal("-2"), b)),
+    "a[..., b, :]": MethodCall(a, "select", (literal(-2), b)),
 }
 
 
