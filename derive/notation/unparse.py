@@ -65,7 +65,8 @@ def _explicit_sizes(op: Operation) -> list[tuple[str, Expr]]:
         if size is not None and letter not in given:
             found.setdefault(letter, size)
     order = {e.name: n for n, e in enumerate(op.extents)}
-    return sorted(found.items(), key=lambda item: order.get(item[0], -1))
+    # Another letter of an extent follows it.
+    return sorted(found.items(), key=lambda item: order.get(item[0], len(order)))
 
 
 def _reads_as(text: str, op: Operation) -> bool:

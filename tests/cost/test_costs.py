@@ -218,7 +218,7 @@ NARROW = {
     "bag of rows": "y[n,d] = sum[t](W[T[n,t],d])",
     "three factors": "y[i,j] = sum[k,l](A[i,k]*B[k,l]*C[l,j])",
     "distances": CASES["distances"],
-    "scaled distances": "y[i,j] = sqrt(sum[d](w[d]*(X[i,d]-Y[j,d])**2))",
+    "scaled distances": "y[i,j] = sqrt(sum[d](w[d]**2*(X[i,d]-Y[j,d])**2))",
     "radial basis": "K[i,j] = exp(-g*sum[d]((X[i,d]-Y[j,d])**2))",
     "kept distances": CASES["kept distances"],
     "named differences": "u[i,j,d] = abs(X[i,d]-Y[j,d])\ny[i,j] = sum[d](u[i,j,d])",

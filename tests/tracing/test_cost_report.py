@@ -175,6 +175,17 @@ def test_sums_by_place_are_counted_without_their_places():
     assert fact.ours is not None and fact.ours.largest <= 2 * fact.plain.largest
 
 
+def test_a_subscript_costs_as_much_as_the_view_that_it_is():
+    """Without data, a subscript also asks for the device of its tensor."""
+    x = torch.randn(5, 3)
+    subscript, view = cost_of(lambda x: x[:, 1].exp(), {"x": x}), cost_of(_selected, {"x": x})
+    assert subscript == view
+
+
+def _selected(x):
+    return x.select(1, 1).exp()
+
+
 def test_an_unrolled_loop_of_another_length_warns_once():
     def scan(a, b):
         h, found = torch.zeros_like(b[:, 0]), []
