@@ -276,3 +276,31 @@ def test_a_complex_input_with_a_gradient_is_refused():
     with pytest.raises(derive.DeriveError, match="table is complex, and only gradients of real"):
         derive.audit(function, *GIVEN)
     assert derive.audit(function, *GIVEN, constants=["table"]).right
+
+
+def log_ratio(x, y):
+    ratio = x - y
+    return torch.sigmoid(ratio - ratio.mean().detach()).sum()
+
+
+class LogRatio(torch.autograd.Function):
+    """The mean is a constant on purpose, as for the KL of a preference loss."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return log_ratio(x, y)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        s = torch.sigmoid((x - y) - (x - y).mean())
+        return g * s * (1 - s), -g * s * (1 - s)
+
+
+def test_a_gradient_of_a_forward_with_a_detached_part_is_explained():
+    given = torch.randn(5), torch.randn(5)
+    report = derive.audit(LogRatio, *given)
+    assert not report.right
+    assert all("gradient of forward, which detaches a part" in row.wrong for row in report.rows)
+    assert derive.audit(LogRatio, *given, reference=log_ratio).right
