@@ -44,6 +44,7 @@ from derive.auditing.points import (
     scaled,
     special,
     turned,
+    wide_of,
 )
 from derive.auditing.structure import (
     Structure,
@@ -355,7 +356,7 @@ class Judge:
             return
         try:
             cotangents = random_cotangents(self.subject, args, 3)
-            exact = tuple(None if g is None else g.double() for g in cotangents)
+            exact = tuple(None if g is None else wide_of(g) for g in cotangents)
             right, doubt = right_gradients(self.subject, wide, exact)
             plain, _ = right_gradients(replace(self.subject, bits=max(bits, 16)), args, cotangents)
         except Exception:

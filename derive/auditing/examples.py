@@ -267,7 +267,8 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
         if g is not None:
             name = name if name.isidentifier() and name not in called else f"G_{k}"
             cotangents.append((k, name))
-            lines.append(f"{name} = torch.tensor({_format_tensor(g, 9)}, dtype={text})")
+            kind = g.dtype if g.is_complex() else text
+            lines.append(f"{name} = torch.tensor({_format_tensor(g, 9)}, dtype={kind})")
     call = subject.name if subject.is_operator else f"{subject.name}.apply"
     outputs = f"{call}({', '.join(called)})"
     if len(made.cotangents) > 1:

@@ -20,7 +20,7 @@ from derive.auditing.error_regions import where
 from derive.auditing.evidence import EXACT, Evidence, has_other_name
 from derive.auditing.examples import CallGroup
 from derive.auditing.explain import explain, explain_further
-from derive.auditing.forward import Context, Subject
+from derive.auditing.forward import Context, Subject, by_autograd
 from derive.auditing.gradients import Outcome, near, outcome, random_cotangents, with_raw
 from derive.auditing.isolation import limited
 from derive.auditing.model import Model, model_of
@@ -196,7 +196,9 @@ def explanation(
     structure, outcomes, wrong = calls.structure, calls.outcomes, calls.wrong
     first = outcomes[0]
     # Some mistakes show in the numbers alone, without an operation.
-    why = {n: _explain_dropped_cotangents(subject, names, outcomes, n) for n in wrong}
+    detached = {n: told for n in wrong if (told := _explain_detached(subject, outcomes, n))}
+    dropped = {n: _explain_dropped_cotangents(subject, names, outcomes, n) for n in wrong}
+    why = dropped | detached
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
     with limited(_READING):
@@ -225,7 +227,7 @@ def explanation(
                 why[n] = told or why[n]
 
     refused = {n: first.shape_error(n) for n in wrong}
-    by_formula(explain, wrong)
+    by_formula(explain, [n for n in wrong if n not in detached])
     _add_edit_explanations(subject, calls, own, several, why, tolerance)
     by_formula(explain_further, [n for n in wrong if not why[n]])
     for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
@@ -289,6 +291,23 @@ def _add_edit_explanations(
     kinds = calls.structure.kinds
     others = [] if kinds else [o for o in several if all(o is not p for p in own)]
     why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
+
+
+def _explain_detached(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
+    """Explain a gradient that is autograd's, whose forward detaches a part; '' if it is not."""
+    if subject.reference is not None:
+        return ""
+    for made in outcomes:
+        given = made.given.get(n)
+        found = _none_on_error(lambda m=made: by_autograd(subject, m.args, m.cotangents))
+        if not found or made.error or given is None or not bool(given.any()):
+            return ""
+        if not near(given, found[n], subject.tolerance):
+            return ""
+    return (
+        "it is autograd's gradient of forward, which detaches a part, not the slope of its "
+        "values; if that is meant, give a copy of forward as reference="
+    )
 
 
 def _explain_ignored_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from derive.auditing.points import cast, is_float, random_like
+from derive.auditing.points import cast, inner, is_float, random_like
 from derive.errors import DeriveError
 
 TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
@@ -421,11 +421,7 @@ def _weighted_outputs(subject: Subject, args: Sequence[Any], cotangents: Sequenc
 
     with torch.no_grad():
         outputs = subject.plain([a.detach().clone() if is_float(a) else a for a in args])
-    return sum(
-        float((o.detach().double() * g.double()).sum())
-        for o, g in zip(outputs, cotangents, strict=False)
-        if g is not None
-    )
+    return sum(inner(o, g) for o, g in zip(outputs, cotangents, strict=False) if g is not None)
 
 
 def slope(

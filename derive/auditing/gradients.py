@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from derive.auditing.forward import Subject, leaves_of, right_gradients, unjudged, with_leaves
-from derive.auditing.points import is_float, is_tensor, random_like
+from derive.auditing.points import inner, is_float, is_tensor, random_like, wide_of
 
 
 @dataclass
@@ -248,7 +248,7 @@ def near(given: Any, right: Any, tolerance: float) -> bool:
         given = torch.zeros_like(right)
     if given.shape != right.shape:
         return False
-    given, right = given.detach().double(), right.detach().double()
+    given, right = wide_of(given.detach()), wide_of(right.detach())
     finite = right.isfinite()
     if not bool(finite.all()):
         given, right = torch.where(finite, given, 0), torch.where(finite, right, 0)
@@ -305,14 +305,14 @@ def tangents(subject: Subject, args: Sequence[Any], along: Mapping[int, Any]) ->
             for n, a in enumerate(args)
         ]
         call = [dual(a, along[n].clone()) if n in along else a for n, a in enumerate(call)]
-        return [unpacked(o).tangent if is_float(o) else None for o in subject.applied(call)]
+        return [unpacked(o).tangent if is_tensor(o) else None for o in subject.applied(call)]
 
 
 def products(made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> tuple[float, ...]:
     """Return G·(J·v) of the given tangents, the right (Jᵀ·G)·v, and the scale of its error."""
     told = right = scale = 0.0
     for g, t in zip(made.cotangents, given, strict=False):
-        told += 0.0 if g is None or t is None else float((g.double() * t.double()).sum())
+        told += 0.0 if g is None or t is None else inner(g, t)
     for n, v in along.items():
         gradient = made.right[n].double().nan_to_num(0)
         right += float((gradient * v.double()).sum())

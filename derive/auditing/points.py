@@ -116,7 +116,7 @@ def resized(
         places = torch.randint(max(1, flat.numel()), (count,), generator=random)
         taken = flat[places] if flat.numel() else flat
         if not arg.is_floating_point():
-            if shrunk and arg.dtype is not torch.bool:
+            if shrunk and arg.dtype is not torch.bool and not arg.is_complex():
                 taken = torch.where(taken >= 0, taken % least, taken)
         elif whole:
             sign = taken.double().sign()
@@ -159,13 +159,25 @@ def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
     import torch
 
     random = torch.Generator().manual_seed(seed)
+    shape = (*tensor.shape, 2) if tensor.is_complex() else tensor.shape
     if whole:
-        size = torch.randint(1, 4, tensor.shape, generator=random)
-        sign = 1 - 2 * torch.randint(0, 2, tensor.shape, generator=random)
-        made = (size * sign).to(tensor.dtype)
+        size = torch.randint(1, 4, shape, generator=random)
+        sign = 1 - 2 * torch.randint(0, 2, shape, generator=random)
+        made = (size * sign).double()
     else:
-        made = torch.randn(tensor.shape, generator=random, dtype=torch.float64).to(tensor.dtype)
-    return made.to(tensor.device)
+        made = torch.randn(shape, generator=random, dtype=torch.float64)
+    made = torch.view_as_complex(made) if tensor.is_complex() else made
+    return made.to(tensor.dtype).to(tensor.device)
+
+
+def wide_of(tensor: Any) -> Any:
+    """Return a tensor in float64, or in complex128 if it is complex."""
+    return tensor.cdouble() if tensor.is_complex() else tensor.double()
+
+
+def inner(a: Any, b: Any) -> float:
+    """Return the real part of Σ a·conj(b), in double precision."""
+    return float((wide_of(a.detach()) * wide_of(b.detach()).conj()).sum().real)
 
 
 def layouts(point: Point, names: Sequence[str]) -> Iterator[Point]:

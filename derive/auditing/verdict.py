@@ -39,7 +39,7 @@ from derive.auditing.gradients import (
     with_raw,
 )
 from derive.auditing.isolation import Enter, isolated
-from derive.auditing.points import is_float, is_tensor
+from derive.auditing.points import is_float, is_tensor, random_like
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
 from derive.notation.operation import Operation
@@ -113,6 +113,7 @@ class Audit:
             subject = replace(subject, copied=bool(kept.dirty))
             self.remarks += kept_on_ctx(kept, inputs, outputs, self.names)
         subject = self._without_refused(subject, args)
+        self._refuse_complex(subject, args)
         cotangents = random_cotangents(subject, args, 1)
         bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
         subject = replace(subject, bits=bits)
@@ -156,6 +157,27 @@ class Audit:
                 self.remarks.append(f"backward fails in float64, and is judged in {name}")
                 return narrow
         return subject
+
+    def _refuse_complex(self, subject: Subject, args: tuple[Any, ...]) -> None:
+        """Raise a DeriveError if a complex input has a gradient: those of real ones are judged."""
+        for n, arg in enumerate(args):
+            if not is_tensor(arg) or not arg.is_complex() or n in subject.constants:
+                continue
+            if self.is_told and not self.examples[0][n].requires_grad:
+                continue
+            leaf = arg.detach().clone().requires_grad_()
+            outputs = _none_if_raises(
+                lambda n=n, leaf=leaf: subject.applied([*args[:n], leaf.clone(), *args[n + 1 :]])
+            )
+            for y in outputs or ():
+                if is_tensor(y) and y.requires_grad:
+                    y.backward(random_like(y, 1), retain_graph=True)
+            if leaf.grad is not None:
+                raise unjudged(
+                    f"{subject.name} cannot be judged: {self.names[n]} is complex, and only "
+                    "gradients of real inputs are judged; write a Function of its real and "
+                    f"imaginary parts, or call {self.names[n]} a constant"
+                )
 
     def _without_refused(self, subject: Subject, args: tuple[Any, ...]) -> Subject:
         """Return the subject with inputs as constants for which forward rejects requires_grad."""

@@ -469,7 +469,9 @@ def _with_absent_gradients(
 
     made = {"setup_context": staticmethod(setup_context), "backward": staticmethod(backward)}
     kind = type(base.__name__, (base,), made)
-    return FunctionType(function.__code__, {**own, name: kind}, function.__name__)
+    copy = FunctionType(function.__code__, {**own, name: kind}, function.__name__)
+    copy.__defaults__, copy.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+    return copy
 
 
 def _from_the_start(positions: Any) -> Any:

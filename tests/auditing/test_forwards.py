@@ -1,5 +1,7 @@
 """Right Functions whose forwards are not plain torch code of any inputs."""
 
+import re
+
 import pytest
 import torch
 
@@ -234,3 +236,71 @@ def test_a_forward_without_a_derivative_is_no_crash():
         derive.audit(Placeholder, torch.randn(3), torch.randn(3))
     except derive.DeriveError as error:
         assert "cannot be judged" in str(error)
+
+
+def spectrum(weight, real):
+    class Spectrum(torch.autograd.Function):
+        """The output is complex, and its cotangent too."""
+
+        @staticmethod
+        def forward(ctx, x, w, table):
+            z = torch.fft.rfft(x) * table
+            ctx.save_for_backward(z, w, table)
+            ctx.n = x.shape[-1]
+            return z * w
+
+        @staticmethod
+        def backward(ctx, G):
+            z, w, table = ctx.saved_tensors
+            full = torch.nn.functional.pad(G * w * table.conj(), (0, ctx.n - z.shape[-1]))
+            grad_w = weight(G, z).sum(0)
+            return torch.fft.ifft(full).real * ctx.n, grad_w, G * w * z.conj() if real else None
+
+    return Spectrum
+
+
+GIVEN = torch.randn(3, 6), torch.randn(4), torch.randn(4, dtype=torch.cfloat)
+
+
+def test_the_cotangent_of_a_complex_output_is_complex():
+    report = derive.audit(spectrum(lambda G, z: (G * z.conj()).real, False), *GIVEN)
+    assert report.right, report
+    report = derive.audit(spectrum(lambda G, z: G.real * z.real, False), *GIVEN)
+    assert [(row.input, row.right) for row in report.rows] == [("x", True), ("w", False)]
+    code = str(report).partition("smallest counterexample\n")[2]
+    assert re.search(r"G = torch.tensor\(\[\[\(.*j\).*\]\], dtype=torch.complex", code), report
+
+
+def test_a_complex_input_with_a_gradient_is_refused():
+    function = spectrum(lambda G, z: (G * z.conj()).real, True)
+    with pytest.raises(derive.DeriveError, match="table is complex, and only gradients of real"):
+        derive.audit(function, *GIVEN)
+    assert derive.audit(function, *GIVEN, constants=["table"]).right
+
+
+def log_ratio(x, y):
+    ratio = x - y
+    return torch.sigmoid(ratio - ratio.mean().detach()).sum()
+
+
+class LogRatio(torch.autograd.Function):
+    """The mean is a constant on purpose, as for the KL of a preference loss."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return log_ratio(x, y)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        s = torch.sigmoid((x - y) - (x - y).mean())
+        return g * s * (1 - s), -g * s * (1 - s)
+
+
+def test_a_gradient_of_a_forward_with_a_detached_part_is_explained():
+    given = torch.randn(5), torch.randn(5)
+    report = derive.audit(LogRatio, *given)
+    assert not report.right
+    assert all("gradient of forward, which detaches a part" in row.wrong for row in report.rows)
+    assert derive.audit(LogRatio, *given, reference=log_ratio).right

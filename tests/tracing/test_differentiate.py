@@ -825,6 +825,23 @@ def test_gradients_are_none_where_a_loss_does_not_reach():
     torch.testing.assert_close(derived.second, plain.second)
 
 
+def test_results_that_reach_different_inputs_may_start_at_a_position():
+    """The derived code has a parameter of its own, start=0, that the caller does not pass."""
+
+    def f(x, w):
+        padded = torch.cat([torch.ones_like(x[:, :1]), x], 1)[:, :-1]
+        return (padded * w).sum(1), padded * x
+
+    derived, given = derive.differentiate(f, time=99, memory=99), (leaf(3, 5), leaf(5))
+    for n in (0, 1):
+        gradients = [
+            torch.autograd.grad(g(*given)[n].sin().sum(), given, allow_unused=True)
+            for g in (derived, f)
+        ]
+        torch.testing.assert_close(*gradients)
+    assert all(derived.known.made.values())
+
+
 def test_a_result_that_is_an_argument_is_the_argument():
     g = derive.differentiate(lambda x, w: {"x": x, "y": torch.tanh(x * w)})
     x, w = torch.arange(3.0), torch.ones(3, requires_grad=True)
