@@ -218,7 +218,9 @@ def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
     if not name or let.condition is None or len(let.binders) > 1:
         return None
     along = running(scope.frame.bounds, let.binders, let.condition)
-    if along is None or along.is_strict or along.within or along.outside:
+    if along is None or along.within or along.outside:
+        return None
+    if along.is_strict and name != "cumprod":
         return None
     free = free_indices(let.body)
     if along.index in free or along.binder not in free:
@@ -233,10 +235,14 @@ def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> V
     n = value.axes.index(along.binder)
     place = scope.frame.position(value.axes, n)
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))
-    if along.is_strict:
+    shifted = along.is_strict and name == "cumsum"
+    if shifted:
         value = zero_padded(scope, value, n, literal(1), literal(0))
-    value = value.call(name, place)
-    if along.is_strict:
+    if along.is_strict and not shifted:
+        value = replace(value, code=FunctionCall("rt.exclusive_cumprod", (value.code, place)))
+    else:
+        value = value.call(name, place)
+    if shifted:
         value = value.call("narrow", place, literal(0), Dim(along.binder.extent))
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))
     return value.at(n, along.index)
