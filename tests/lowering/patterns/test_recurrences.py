@@ -36,7 +36,7 @@ CODE = {
         "y = rt.exclusive_cumprod(A, dim)",
         "rt.linear_recurrence(rt.window(G, dim, 1, A.shape[dim]), A, dim)",
     ],
-    "op f(A[k,n], V[k]) -> y, z\ny[k,n] = A[k,n]*prod[l | l>k](V[l] - sin(A[l,n]))\n"
+    "op f(A[k,n], V[k]) -> z\ny[k,n] = A[k,n]*prod[l | l>k](V[l] - sin(A[l,n]))\n"
     "z[k] = sum[j | j>=k](y[j,0])": None,
     # A cumulative softmax, from either end, and of some positions only.
     "op f(A[k,n], V[k,n]) -> y\n"
