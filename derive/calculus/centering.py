@@ -129,7 +129,14 @@ class _Differences:
         return found
 
     def _is_formed(self, base: Poly) -> bool:
+        if self._is_from_positions(base):
+            return True
         return bool(self.formed) and self._as_let(base).tensor in self.formed
+
+    def _is_from_positions(self, base: Poly) -> bool:
+        """True for k - x[s]: values of x are about one position each, with no center for all."""
+        read = [[a.tensor for a in ex.accesses(side)] for side in _sides_by_axes(base)]
+        return len(read) > 1 and not all(read) and not self.integers.issuperset(chain(*read))
 
     def body(self, body: Poly, rules: Rules) -> Poly:
         """A body with every difference in it centered or formed.

@@ -126,8 +126,9 @@ def multiples(p: Poly, base: Poly, said: Callable[[Poly], Poly]) -> Iterator[tup
     held = {(t.binders, t.factors): t.coef for t in p.terms}
     for lead in base.terms:
         named = tensors(lead)
-        within = [t for t in p.terms if named <= tensors(t)] if named and not lead.binders else []
-        for t in within:
+        if lead.binders or not (named or free_indices(lead)):
+            continue
+        for t in (t for t in p.terms if named <= tensors(t)):
             for outer, mapping in _quotients(p, t, lead, base):
                 multiple = Multiple(base, outer, mapping)
                 whole = multiple.of(base)

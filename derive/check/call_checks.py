@@ -68,7 +68,7 @@ def together(
     function: Function,
     made: Sample,
     slack: float = 0.0,
-    lacking: Sequence[str] = ("einsum",),
+    lacking: Sequence[str] = ("einsum", "detach"),
 ) -> str:
     """Check that autograd's gradients of several cotangents at once equal a loop.
 

@@ -196,7 +196,7 @@ PLAIN = (
     Column(
         "batched",
         f"{_BATCHED} equals a loop",
-        partial(together, lacking=("einsum", "flatten", "unflatten")),
+        partial(together, lacking=("einsum", "detach", "flatten", "unflatten")),
         rounds=True,
     ),
     Column(

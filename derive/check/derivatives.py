@@ -69,15 +69,24 @@ def _to_second_order(function: Function, made: Sample) -> list[Any]:
 
     tensors = tensors_of(made)
     inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
-    outputs = [o for o in function(*tensors.values()) if o.requires_grad]
-    if not outputs or not inputs:
-        return []
+    outputs = [o for o in function(*tensors.values()) if o.is_floating_point()]
     weights = [torch.full_like(o, 0.5 + n, requires_grad=True) for n, o in enumerate(outputs)]
-    first = torch.autograd.grad(outputs, inputs, weights, create_graph=True, materialize_grads=True)
+    subjects = [*inputs, *weights]
+    first: Sequence[Tensor] = [torch.zeros_like(t) for t in inputs]
+    second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]
+    # The outputs of a Function require gradients also where everything is detached.
+    pairs = [(o, w) for o, w in zip(outputs, weights, strict=True) if o.requires_grad]
+    if pairs and inputs:
+        first = torch.autograd.grad(
+            [o for o, _ in pairs],
+            inputs,
+            [w for _, w in pairs],
+            create_graph=True,
+            materialize_grads=True,
+        )
     total = sum((g * torch.linspace(0.3, 1.3, g.numel()).reshape(g.shape)).sum() for g in first)
-    second: Sequence[Tensor] = ()
     if isinstance(total, torch.Tensor) and total.requires_grad:
-        second = torch.autograd.grad(total, [*inputs, *weights], materialize_grads=True)
+        second = torch.autograd.grad(total, subjects, materialize_grads=True)
     return [array(g) for g in (*first, *second)]
 
 

@@ -102,7 +102,14 @@ class Iverson(Expr):  # type: ignore[misc]
         return Expr.__new__(cls, _sympify(condition))
 
 
-class Holds(Boolean):  # type: ignore[misc]
+class Condition(Boolean):  # type: ignore[misc]
+    """A condition. SymPy asks for the set where it holds, and can do without."""
+
+    def _eval_as_set(self) -> Any:
+        raise NotImplementedError(self)
+
+
+class Holds(Condition):
     """An element of a bool tensor as a condition: ``m[i]`` in ``where(m[i], x[i], 0)``.
 
     >>> import derive
@@ -161,7 +168,7 @@ def __getattr__(name: str) -> Any:
     facts: dict[str, Any]
     if name in _REDUCTIONS:
         row = _REDUCTIONS[name]
-        bases = (Head, Boolean if row.dtype == "bool" else Expr)
+        bases = (Head, Condition if row.dtype == "bool" else Expr)
         facts = {"kind": row.name} | ({} if row.dtype == "bool" else {"is_commutative": True})
     elif name in _FUNCTIONS:
         row = _FUNCTIONS[name]

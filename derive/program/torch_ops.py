@@ -349,7 +349,9 @@ _ROWS = (
     _fresh("huber_loss", limited=True, slips=True),  # once only
     _fresh("hardsigmoid", slips=True),  # 1/6 in single precision
     _scans("rt.exclusive_prod", Alias.FRESH_VIEW, before=flop_rules.before_others),
-    _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product),
+    _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product, slips=True),
+    _scans("rt.running_max", Alias.FRESH, slips=True),  # to the last of equal elements
+    _scans("rt.running_argmax", Alias.FRESH_VIEW, kind="int"),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _scans(
         "rt.decayed_sum",

@@ -28,6 +28,25 @@ def exclusive_cumprod(x, dim):
     return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
 
 
+def running_max(x, dim):
+    """The maximum of all elements up to each one along dim."""
+    return x.cummax(dim).values
+
+
+def running_argmax(x, dim, reverse=False):
+    """The first position of the maximum of all elements up to, or from, each one along dim."""
+    x = x.movedim(dim, -1).flip(-1) if reverse else x.movedim(dim, -1)
+    last = x.shape[-1] - 1
+    before, after = x.cummax(-1).values[..., :-1], x[..., 1:]
+    if reverse:
+        more = (after >= before) | after.isnan()
+    else:
+        more = (after > before) | (after.isnan() & ~before.isnan())
+    more = torch.nn.functional.pad(more, (1, 0))[..., : last + 1]
+    found = (more * torch.arange(last + 1, device=x.device)).cummax(-1).values
+    return ((last - found).flip(-1) if reverse else found).movedim(-1, dim)
+
+
 def decayed_sum(x, level, dim):
     """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
     limits = torch.finfo(level.dtype)

@@ -229,6 +229,26 @@ y[i] = sum[j | b[j]](exp(-sum[d]((X[i,d] - Y[j,d])**2)))"""
     torch.testing.assert_close(ours, theirs)
 
 
+def test_differences_of_positions_and_values_are_formed():
+    """Values lie about one position each, so that no center is near all of them."""
+    text = "op f(a[k,l], x[s], y[s]) -> z\nz[s] = sum[k,l](a[k,l]*exp(-(k-x[s])**2-(l-y[s])**2))"
+    f = derive.load(derive.parse(text))
+    rows, columns = torch.arange(300.0)[:, None], torch.arange(250.0)
+    a = torch.rand(300, 250, generator=torch.Generator().manual_seed(0))
+    points = torch.tensor([250.25, 20.5, 99.75]), torch.tensor([30.25, 199.5, 110.0])
+
+    def written(x, y):
+        offsets = rows.double() - x[:, None, None], columns.double() - y[:, None, None]
+        return (a * (-offsets[0].square() - offsets[1].square()).exp()).sum((1, 2))
+
+    for wanted, found in zip(
+        torch.autograd.functional.vjp(written, tuple(t.double() for t in points), torch.ones(3))[1],
+        torch.autograd.functional.vjp(lambda x, y: f(a, x, y), points, torch.ones(3))[1],
+        strict=True,
+    ):
+        assert (found - wanted).abs().max() < 8 * EPS * wanted.abs().max()
+
+
 @pytest.mark.parametrize("sizes", [(0, 5, 3), (5, 0, 3), (5, 4, 0), (0, 0, 2)])
 def test_axes_without_positions(sizes):
     i, j, k = sizes

@@ -197,6 +197,18 @@ def test_what_is_detached_is_no_difference():
     assert {"gradient", "reference"} <= failed(DETACHED, wrong)
 
 
+@each_row(
+    "text",
+    [
+        "op f(x[n]) -> y, s; y[n] = x[n]**3; s = detach(sum[n](x[n]))",
+        "op f(x[n]) -> s; s = detach(sum[n](x[n]))",
+        "op f(x[n], w[m]) -> y; y[n] = sigmoid(x[n] - detach(maximum(2*mean[m](w[m]), 0)))",
+    ],
+)
+def test_outputs_and_values_that_are_detached(text):
+    assert failed(text, derive.source(derive.parse(text))) == set()
+
+
 def test_a_wrong_factor_is_caught():
     source = edited(CUBE, "3 *", "3.002 *")
     op = derive.parse(CUBE)

@@ -29,3 +29,12 @@ def test_a_sum_binds_its_index():
 def test_a_formula_gives_its_sympy_form():
     formula = derive.derivation(derive.parse("y[i] = x[i]**2")).gradients["x"]
     assert "2" in str(formula.sympy())
+
+
+@pytest.mark.parametrize("condition", ["m", "not m"])
+def test_a_value_under_a_condition_in_a_condition(condition):
+    """SymPy folds the inner one into the outer, and asks where it holds."""
+    text = f"op f(x[i], m: bool) -> y; y[i] = where(where({condition}, x[i], 1) > 2, 3, x[i])"
+    (equation,) = derive.parse(text).equations
+    found = to_sympy(equation.body)
+    assert {sympy.Integer(n) for n in (2, 3)} <= found.atoms(sympy.Integer)

@@ -1,4 +1,4 @@
-"""Sums and logsumexps over all positions up to the current one: cumulative calls along the axis.
+"""Reductions over all positions up to the current one: cumulative calls along the axis.
 
     Sum_l [l <= k] f(l)  =  cumsum(f)[k]
     Sum_l [l <  k] f(l)  =  cumsum of f, shifted by one position
@@ -39,7 +39,7 @@ from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import zero_padded
-from derive.program.torch_ir import Code, Dim, FunctionCall, MethodCall, literal
+from derive.program.torch_ir import Code, Dim, FunctionCall, MethodCall, Name, Unary, literal
 
 
 @dataclass(frozen=True)
@@ -213,19 +213,34 @@ def _join_cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tup
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
-    """Return the logsumexp or product over the positions up to the current one."""
+    """Return the logsumexp, product or extremum over the positions up to the current one."""
     name = let.reduction.cumulative
     if not name or let.condition is None or len(let.binders) > 1:
         return None
     along = running(scope.frame.bounds, let.binders, let.condition)
-    if along is None or along.is_strict or along.within or along.outside:
+    if along is None or along.within or along.outside:
+        return None
+    if along.is_strict and name != "cumprod":
         return None
     free = free_indices(let.body)
     if along.index in free or along.binder not in free:
         return None
     order = [along.binder if i is along.index else i for i in let.formals]
-    value = scope.as_float(scope.lower(scope.nested(let.body), order))
-    return _cumulative_call(scope, scope.frame.fit(value, order), along, name)
+    value = scope.frame.fit(scope.lower(scope.nested(let.body), order), order)
+    if not let.reduction.sign:
+        return _cumulative_call(scope, scope.as_float(value), along, name)
+    sign = let.reduction.sign
+    value = _signed(scope.as_float(value) if value.kind == "bool" else value, sign)
+    if let.reduction.part != "indices":
+        return _signed(_cumulative_call(scope, value, along, name), sign)
+    n = value.axes.index(along.binder)
+    args = [value.code, scope.frame.position(value.axes, n)]
+    code = FunctionCall(name, (*args, *[Name("True")] * along.is_reversed))
+    return replace(value, code=code, kind="int").at(n, along.index)
+
+
+def _signed(value: Value, sign: int) -> Value:
+    return replace(value, code=Unary("-", value.code)) if sign < 0 else value
 
 
 def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> Value:
@@ -233,10 +248,16 @@ def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> V
     n = value.axes.index(along.binder)
     place = scope.frame.position(value.axes, n)
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))
-    if along.is_strict:
+    shifted = along.is_strict and name == "cumsum"
+    if shifted:
         value = zero_padded(scope, value, n, literal(1), literal(0))
-    value = value.call(name, place)
-    if along.is_strict:
+    if along.is_strict and not shifted:
+        name = "rt.exclusive_cumprod"
+    if name.startswith("rt."):
+        value = replace(value, code=FunctionCall(name, (value.code, place)))
+    else:
+        value = value.call(name, place)
+    if shifted:
         value = value.call("narrow", place, literal(0), Dim(along.binder.extent))
     value = replace(value, code=from_either_end(value.code, place, along.is_reversed))
     return value.at(n, along.index)

@@ -2,6 +2,7 @@
 
     Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j)  =  Prod_{j < k} a(j) * r(k)
         r(k) = x(k) + a(k + 1)*r(k + 1)
+    Sum_l [k < l] x(l) Prod_{j < l, j != k} a(j)  =  the same, with x(l + 1) in place of x(l)
     Sum_l [k <= l] x(l) exp(a(k) - F(l))  =  exp(a(k) - F(k)) * r(k)
     Sum_l [l <= k] x(l) exp(a(l) - F(k))  =  r(k) of x(l)*exp(a(l) - F(l)), from the other end
         r(k) = x(k) + exp(F(k) - F(k + 1))*r(k + 1),  F(l) = logsumexp_{j <= l} a(j)
@@ -34,7 +35,7 @@ from derive.lowering.patterns.cumulative import (
     running_sum,
     where_outside,
 )
-from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
+from derive.program.torch_ir import Attribute, Binary, Dim, FunctionCall, Unary, literal
 
 
 def _weighted_running_sum(
@@ -42,7 +43,7 @@ def _weighted_running_sum(
 ) -> tuple[RunningSum, Expr, list[Index]] | None:
     """Return the running sum, its only weight, and the layout along the axis; else None."""
     found = running_sum(scope, s)
-    if found is None or found.along.is_strict or len(found.weights) != 1:
+    if found is None or len(found.weights) != 1:
         return None
     (weight,) = found.weights
     if any(i in free_indices(weight) for i in s.binders if i is not found.along.binder):
@@ -110,6 +111,9 @@ def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
     x = _summand(scope, found, order)
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
+    if along.is_strict:
+        args = (sides[1], place, literal(1), Dim(along.binder.extent))
+        sides[1] = FunctionCall("rt.window", args)
     before = FunctionCall("rt.exclusive_cumprod", (sides[0], place))
     after = FunctionCall("rt.linear_recurrence", (sides[1], sides[0], place))
     codes = [from_either_end(code, place, turned) for code in (before, after)]
@@ -119,7 +123,7 @@ def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     """The weight is a softmax over the positions up to l, read at k, or the reverse."""
     given = _weighted_running_sum(scope, s)
-    if given is None:
+    if given is None or given[0].along.is_strict:
         return None
     found, weight, order = given
     along = found.along

@@ -45,6 +45,11 @@ CODE = {
     ),
     "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
     "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
+    "op f(A[n,k]) -> y\ny[n,k] = max[l | l<=k](A[n,l])": (["y = rt.running_max(A, 1)"], None),
+    "op f(A[*p,k,*q]; dim=axis(k)) -> y\nw[*p,k,*q] = argmin[l | l>=k](A[*p,l,*q])\n"
+    "y[*p,k,*q] = min[l | l>=k](A[*p,l,*q]**3)*A[*p,w[*p,k,*q],*q]": (None, None),
+    "op f(A[n,k], s[n,k]: int) -> y\nw[n,k] = max[l | k>=l](where(s[n,l]>0, l, -1))\n"
+    "y[n,k] = where(w[n,k]>=0, A[n,w[n,k]], 0)*amin[l | l<=k](A[n,l])": (None, None),
     "op f(q[b,k,d], x[b,k,d]) -> y\ny[b,k] = sum[l,d | l<=k](q[b,k,d]*x[b,l,d])": (
         ["y = (q * x.cumsum(1)).sum(2)"],
         None,
@@ -220,6 +225,26 @@ def test_what_stands_beside_a_lookup_of_nothing_is_not_read():
     assert y.tolist() == [12.0, 0.0]
     y.sum().backward()
     assert m.grad.tolist() == [[2.0, 5.0], [0.0, 0.0]]
+
+
+@each_row("kind", ["max", "min"])
+@each_row("side", ["l<=k", "l>=k"])
+def test_running_extrema_with_ties_and_values_that_are_not_finite(kind, side):
+    """The first of equal values wins, and the first nan, as in torch.max."""
+    text = f"op f(A[n,k]) -> y, w\ny[n,k] = {kind}[l | {side}](A[n,l])\n"
+    f = load(parse(f"{text}w[n,k] = arg{kind}[l | {side}](A[n,l])"))
+    chosen = torch.tensor([0.0, 1, 2, torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
+    picks = torch.randint(0, 6, (60, 7), generator=torch.Generator().manual_seed(0))
+    A = chosen[picks % torch.tensor([[3], [5], [6]]).repeat(20, 1)].requires_grad_()
+    values, places = f(A)
+    for k in range(7):
+        start = 0 if side == "l<=k" else k
+        part = A[:, : k + 1] if side == "l<=k" else A[:, k:]
+        want, at = getattr(part, kind)(1)
+        torch.testing.assert_close(values[:, k], want, equal_nan=True, rtol=0, atol=0)
+        torch.testing.assert_close(places[:, k], at + start)
+        pair = (torch.autograd.grad(v.sum(), A, retain_graph=True) for v in (values[:, k], want))
+        torch.testing.assert_close(*pair)
 
 
 def test_counts_are_exact_integers():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from derive.check.checks import QUICK, VALUES, checks_of
 
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
+EXCLUSIVE = PROD.replace("l<=k", "l<k")
 CODE = {
     LOGSUMEXP: ["grad_A = rt.decayed_sum(G, clamped_F, ctx.dim) * (A - clamped_F).exp()"],
     PROD: ["grad_A = rt.exclusive_cumprod(A, ctx.dim) * rt.linear_recurrence(G, A, ctx.dim)"],
@@ -28,6 +31,13 @@ CODE = {
     "op f(A[n,k], V[n,d]) -> y\ny[n,k,d] = prod[l | l>=k](A[n,l]*V[n,d])": None,
     "op f(A[k], V[d,k], c[d]) -> y\ny[d] = sum[k](V[d,k]*prod[l | l<=k](c[d]*sin(A[l])))": None,
     "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
+    # The current position is left out, from either end.
+    EXCLUSIVE: [
+        "y = rt.exclusive_cumprod(A, dim)",
+        "rt.linear_recurrence(rt.window(G, dim, 1, A.shape[dim]), A, dim)",
+    ],
+    "op f(A[k,n], V[k]) -> z\ny[k,n] = A[k,n]*prod[l | l>k](V[l] - sin(A[l,n]))\n"
+    "z[k] = sum[j | j>=k](y[j,0])": None,
     # A cumulative softmax, from either end, and of some positions only.
     "op f(A[k,n], V[k,n]) -> y\n"
     "y[k,n] = sum[l | l<=k](exp(A[l,n])*V[l,n]) / sum[l | l<=k](exp(A[l,n]))": None,
@@ -40,7 +50,6 @@ PAIRS = {
     # Not recurrences of the axis: a condition of its own, a weight of both, an end left out.
     "op f(A[k], m[k]: bool) -> y\ny[k] = logsumexp[l | l<=k and m[l]](A[l])": None,
     "op f(A[k], B[k]) -> y\ny[k] = prod[l | l<=k](1 + A[l]*B[k])": None,
-    "op f(A[k]) -> y\ny[k] = prod[l | l<k](A[l])": None,
     "op f(A[k], B[k]) -> y\ny[k] = logsumexp[l | l<=k](A[l]*B[k])": None,
 }
 
@@ -78,16 +87,21 @@ def test_any_number_of_positions(text, size):
     run(text, tensors, **{p.name: 1 for p in op.parameters})
 
 
+def exclusive_cumprod(x, dim):
+    return torch.cat((torch.ones_like(x[:, :1]), x[:, :-1]), 1).cumprod(dim)
+
+
 @pytest.mark.parametrize("zeros", [(), (3,), (0, 6), (2, 3, 5), range(7)], ids=str)
-def test_products_with_zeros(zeros):
-    f = load(made(PROD))
+@pytest.mark.parametrize("text", [PROD, EXCLUSIVE], ids=["whole", "exclusive"])
+def test_products_with_zeros(zeros, text):
+    f, reference = load(made(text)), torch.cumprod if text == PROD else exclusive_cumprod
     A = torch.randn(2, 7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     A[:, list(zeros), 1] = 0
     G = torch.randn(A.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     A.requires_grad_(True)
     G.requires_grad_(True)
     both = []
-    for function in (lambda x: f(x, dim=1), lambda x: x.cumprod(1)):
+    for function in (lambda x: f(x, dim=1), partial(reference, dim=1)):
         (first,) = torch.autograd.grad(function(A), A, G, create_graph=True)
         both.append((first, *torch.autograd.grad(first.square().sum(), (A, G))))
     for ours, theirs in zip(*both, strict=True):
