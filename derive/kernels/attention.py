@@ -161,9 +161,12 @@ def _shares(lets: Lets, y: Let) -> _SoftmaxShares | None:
 def _exponential(lets: Lets, f: Expr) -> list[Expr] | None:
     """The factors of a name that is a single exponential, possibly with conditions."""
     let = lets.definition(f.tensor) if isinstance(f, Access) else None
-    if let is None or not isinstance(f, Access) or len(let.body.terms) != 1:
+    if let is None or not isinstance(f, Access):
         return None
-    (t,) = let.body_at(f.positions).terms
+    terms = let.body_at(f.positions).terms
+    if len(terms) != 1:
+        return None
+    (t,) = terms
     plain = t.coef == 1 and not t.binders
     return list(t.factors) if plain and any(isinstance(e, Call) for e in t.factors) else None
 
