@@ -24,6 +24,7 @@ from derive.notation.operation import (
     Tensor,
 )
 from derive.program.torch_ir import (
+    DTYPES,
     Code,
     Keyword,
     Name,
@@ -111,8 +112,8 @@ def kind_checks(op: Operation) -> list[ArgumentCheck]:
 
 def _kind_tests(t: Tensor) -> list[str]:
     """Return the tests that an argument is no tensor of its kind."""
-    dtype = {"int": "torch.int64", "bool": "torch.bool"}.get(t.kind)
-    wrong = f"{t.name}.dtype != {dtype}" if dtype else f"not {t.name}.is_floating_point()"
+    dtype = DTYPES.get(t.kind)
+    wrong = f"{t.name}.dtype != {text(dtype)}" if dtype else f"not {t.name}.is_floating_point()"
     return [f"not isinstance({t.name}, torch.Tensor)", wrong]
 
 

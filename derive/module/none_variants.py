@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Num
+from derive.lowering.groups import groups_of
 from derive.module.checks import constant_text, shape_of_absent
 from derive.notation import operation
 from derive.notation.operation import Operation, Tensor
@@ -36,6 +37,7 @@ from derive.program.none_specialization import (
 )
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
+    DTYPES,
     NONE,
     Attribute,
     Code,
@@ -60,12 +62,14 @@ Entry = tuple[Line, Needs]
 
 def with_absent(op: Operation, program: Program) -> Program:
     """Return the program in which each optional tensor may be None."""
-    optional = [t for t in op.inputs if t.default is not None and t.kind == "float"]
+    optional = [t for t in op.inputs if t.default is not None]
     if not optional:
         return program
     required = (t for t in op.inputs if t.kind == "float" and t.default is None)
     like = Name(next(required, optional[0]).name)
-    forward = _VariantBody(op, forward_types(op), like, program.forward_precision, program.outputs)
+    # The backward reads a saved value at its own axes.
+    results = (*program.outputs, *program.statistics)
+    forward = _VariantBody(op, forward_types(op), like, program.forward_precision, results)
     composed = replace(forward, precision=program.composed_precision)
     second_forward = composed.lines([(line, ()) for line in program.composed], optional)
     first = forward.lines([(line, ()) for line in program.forward], optional)
@@ -208,8 +212,12 @@ class _VariantBody:
         earlier = (x.name for x, own in tensors if set(needs) <= set(own))
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
-        optional = {t.name for t in self.op.inputs if t.default is not None}
-        others = optional.union(e[0].name for e in entries)
+        inputs = self.op.inputs
+        others = {e[0].name for e in entries}
+        if any(t.name in others and groups_of(t) for t in inputs):
+            # The groups of the others are one axis in their types, but not in their shapes.
+            others |= {t.name for t in inputs if groups_of(t)}
+        others |= {t.name for t in inputs if t.default is not None}
         yield from (name for name in read if name in made or name not in others)
         yield from (name for name in made if name not in read)
 
@@ -227,6 +235,7 @@ class _VariantBody:
         shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
         number = Literal(constant_text(t.default))
         dtype = LOW if t.name in self.precision.narrow else self._wide()
+        dtype = DTYPES.get(t.kind, dtype)
         whole = Conditional(
             is_none(t.name), expanded(self.like, number, shape, dtype), Name(t.name)
         )

@@ -34,6 +34,7 @@ from derive.program.aliasing import gradients_apart
 from derive.program.cse import Line
 from derive.program.program import Program
 from derive.program.torch_ir import (
+    DTYPES,
     Attribute,
     Code,
     FunctionCall,
@@ -349,7 +350,7 @@ def _default(op: Operation, border: Border, t: Tensor) -> Code:
     alike = (x for x in op.inputs if x.default is None and x.kind == t.kind and x.axes == t.axes)
     if (other := next(alike, None)) is not None:
         return FunctionCall(f"torch.{word}_like", (Name(other.name), *value))
-    dtype = {"int": "torch.int64", "bool": "torch.bool"}.get(t.kind)
-    kind = () if dtype is None else (Keyword("dtype", Name(dtype)),)
+    dtype = DTYPES.get(t.kind)
+    kind = () if dtype is None else (Keyword("dtype", dtype),)
     arguments = (Tuple(border.outer_sizes(t.name)), *value, *kind)
     return MethodCall(like_input(op), f"new_{word}", arguments)

@@ -77,7 +77,7 @@ class _Read(Backward[Masks]):
                 return code
             case FunctionCall(name, (test, then, other)) if name in _CHOICES:
                 # A dropped tensor may contribute axes to the result.
-                plain = isinstance(other, Literal) and not is_size(then)
+                plain = isinstance(other, Literal) and not self._is_number(then)
                 if plain and self._follows(test, masks):
                     kept = self.without(then, masks)
                     if not self.differentiable:
@@ -94,6 +94,17 @@ class _Read(Backward[Masks]):
         inside = masks if _is_elementwise_code(code) else _EVERYWHERE
         whole: Code = code.map(lambda part: self.without(part, inside))
         return whole
+
+    def _is_number(self, code: Code) -> bool:
+        """True for a number of Python, to which the choice gives the axes of its test."""
+        match code:
+            case Name(name) if name in self.once:
+                return self._is_number(self.once[name])
+            case FunctionCall(name):
+                return name.startswith("math.") or name in ("len", "min", "max")
+            case Unary() | Binary():
+                return all(map(self._is_number, code.parts()))
+        return is_size(code)
 
     def _follows(self, test: Code, masks: Masks) -> bool:
         """True if the masks imply the test."""

@@ -18,6 +18,7 @@ from functools import reduce
 
 from derive.algebra.poly import ONE
 from derive.program.torch_ir import (
+    DTYPES,
     Attribute,
     Binary,
     Code,
@@ -168,7 +169,9 @@ class Absence:
             raise TensorNeeded
         if isinstance(found.value, Code) and self.there.shape(found.value) is not None:
             return MethodCall(found.value, "expand", (shape,))
-        return expanded(self.like, _number_code(found.value), shape, self.dtype)
+        kind = getattr(self.given.of(code), "kind", None)
+        dtype = DTYPES.get(kind, self.dtype)
+        return expanded(self.like, _number_code(found.value), shape, dtype)
 
     def _shape(self, code: Code) -> Code | None:
         """Return the shape of a code: of its own ``expand``, or of another tensor."""

@@ -134,6 +134,9 @@ class Conditional(Code):
 
 NONE = Literal("None")
 
+DTYPES: dict[str | None, Code] = {"int": Name("torch.int64"), "bool": Name("torch.bool")}
+"""The dtypes of the kinds that are not floating-point."""
+
 
 def is_none(tensor: str) -> Code:
     """Return the code of the test that a tensor is None."""

@@ -145,6 +145,7 @@ _LONGEST = 20_000_000
 REFUSED = (
     *("has no size", "read a composite of other parts", "is unknown; declare the axis"),
     "is infinite or out of the range of float64",
+    r"is not a real number \[D022\]\n",
     r"division by zero in \w+\([^\w]*[\d/ +*().-]+\) \[D022\]\n",
 )
 """What is said of a letter or an axis whose size does not follow, and of 1/(0.5 - 0.5)."""

@@ -37,6 +37,14 @@ y[i,j] = w[i]*(x[i,j] + v[i]*z[j])""",
     "branch": "op f(x[i], m[i]: bool, w[i]=3) -> y\ny[i] = where(m[i], x[i]**2, w[i])",
     "counted": "op f(x[i], m[i]: bool, w[i]=1) -> y\ny[i] = x[i]*w[i]/sum[i](where(m[i], w[i], 0))",
     "numbered": "op f(v[l], x1[l]=0, t[k]: int) -> y\ny[n] = mean[k](x1[2*n + 2*k]*t[k]) + 0*v[0]",
+    "positions": "op f(x[i], T[i]: int=1) -> y\ny[i] = x[i]*T[i] + x[T[i]]",
+    "compared": "op f(x[i], T[i]=1) -> y\ny[i] = sum[k | T[k] == i](x[k]**2)",
+    "mask": "op f(x[i,j], m[j]: bool=1) -> y\ny[i] = logsumexp[j | m[j]](x[i,j])",
+    "of flattened axes": """op f(A[*p,j,*q], v[j], X[*p,j,*q]=2; dim=axis(j)) -> y
+y[*p,*q] = max[j](X[*p,j,*q]*v[j])""",
+    "saved": """op f(x[j], T[j]: int, w[j]=1) -> y
+e[k] = w[k]*sum[c | T[c] == c](x[c])
+y[n] = concat[n](e[0]/x[n], T[n])""",
     "names of the code": "op f(input[i], size[i]=1, G[i]=0) -> y\ny[i] = size[i]*input[i] + G[i]",
 }
 """Where a constant is a factor, an addend, a number, a tensor after all."""

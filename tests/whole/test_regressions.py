@@ -222,6 +222,14 @@ FAULTS = {
         "op f(x[i,j]) -> y\ny = max[i,k,j](where(k == i, x[i,j]*x[k,j], -1))",
     ),
     "powers under a minus": ("y[i] = -x[i]**3",),
+    "the size of a group as a number under a guard": (
+        "op f(w[k], m[k]: bool, x[*q]) -> y\n"
+        "y = where(m[1], 1, amin[*q](w[2])) + sum[*q](x[*q]**2)",
+    ),
+    "a name that is 0 at the place that is read": (
+        "op f(w[h], x[k]) -> y\ne[k] = [k == 1]*w[1]*w[2]*x[0]\ny[u] = sum[h](e[u + (size(h)-1-h)]*e[2]*w[h])",
+    ),
+    "a running product of one factor": ("y = sum[c](x[c]*prod[j | j <= c](x[1]))",),
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",
     ),
@@ -377,3 +385,10 @@ def test_a_size_whose_formula_is_a_number_is_no_letter_for_this_number():
     x = torch.randn(3, 4, 4, 4, dtype=torch.float64)
     wanted = (x[:, :, 1, 1].mean(1)[:, None, None] - x.mean(1)).unsqueeze(1)
     torch.testing.assert_close(load(op)(x), wanted)
+
+
+def test_a_band_of_no_element_may_lie_on_an_empty_axis():
+    """A window of 0 elements began at 1: the axis was cut below 0."""
+    f = load(parse("op f(x[i,j]) -> y\ny[i] = x[i,0] + sum[b,c | b > i and i >= b](x[b,c])"))
+    assert f(torch.zeros(0, 3)).shape == (0,)
+    assert f(torch.ones(2, 3)).tolist() == [1, 1]

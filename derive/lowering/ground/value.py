@@ -18,6 +18,7 @@ from derive.algebra.reductions import REDUCTIONS
 from derive.errors import LoweringError
 from derive.notation.operation import Kind
 from derive.program.torch_ir import (
+    DTYPES,
     Attribute,
     Binary,
     Code,
@@ -274,11 +275,10 @@ class Frame:
         """
         shape = shape_of(target)
         if value.scalar:
-            dtypes = {"int": "torch.int64", "bool": "torch.bool"}
             zero = value.code is literal(0)
             args: tuple[Code, ...] = (shape,) if zero else (shape, value.code)
-            if value.kind in dtypes:
-                args = (*args, Keyword("dtype", Name(dtypes[value.kind])))
+            if value.kind in DTYPES:
+                args = (*args, Keyword("dtype", DTYPES[value.kind]))
             code: Code = MethodCall(like, "new_zeros" if zero else "new_full", args)
             return Value(code, tuple(target), value.kind)
         value = self.fit(value, target)

@@ -108,6 +108,8 @@ def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
     if mapping[let.binders[0]] is not along.index or along.binder in free_indices(body):
         return None
     factors = _with_axes_of(scope, scope.lower(scope.nested(body), order), order)
+    if along.index not in factors.axes:
+        factors = scope.frame.expand(factors, order, scope.like)
     x = _summand(scope, found, order)
     place, turned = scope.frame.place(x, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (factors, x)]

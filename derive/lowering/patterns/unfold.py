@@ -332,7 +332,7 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
     if (one.binder, one.index) != (other.binder, other.index) or one.is_before == other.is_before:
         return None
     before, after = (one, other) if one.is_before else (other, one)
-    if not any(scope.frame.bounds.at_most(_ZERO, r.above) for r in (before, after)):
+    if not (_is_nonempty(scope, before, after) or _is_nonempty(scope, after, before)):
         return None
     within = [c for c in conditions if c not in found]
     inside: list[Expr] = [Iverson(conjunction(within))] if within else []
@@ -345,6 +345,13 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
     if one.binder not in value.axes:
         return None
     return _window_sums(scope, value, before, after)
+
+
+def _is_nonempty(scope: Scope, one: Reach, other: Reach) -> bool:
+    """True if one reach includes the index, and either the other does or one is at least 1."""
+    bounds = scope.frame.bounds
+    least = _ZERO if bounds.at_most(_ZERO, other.above) else Polynomial.of(one.below)
+    return bounds.at_most(_ZERO, one.above) and bounds.at_most(least, one.above)
 
 
 def _window_sums(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
