@@ -227,7 +227,8 @@ FAULTS = {
         "y = where(m[1], 1, amin[*q](w[2])) + sum[*q](x[*q]**2)",
     ),
     "a name that is 0 at the place that is read": (
-        "op f(w[h], x[k]) -> y\ne[k] = [k == 1]*w[1]*w[2]*x[0]\ny[u] = sum[h](e[u + (size(h)-1-h)]*e[2]*w[h])",
+        "op f(w[h], x[k]) -> y\n"
+        "e[k] = [k == 1]*w[1]*w[2]*x[0]\ny[u] = sum[h](e[u + (size(h)-1-h)]*e[2]*w[h])",
     ),
     "a running product of one factor": ("y = sum[c](x[c]*prod[j | j <= c](x[1]))",),
     "a slice that reads a computed axis": (
