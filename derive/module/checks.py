@@ -27,7 +27,8 @@ from derive.module.arguments import (
 from derive.module.positions import input_frame
 from derive.module.shape_checks import ShapeChecks, shapes_from
 from derive.notation.operation import AxisOf, Number, Operation, SizeOf, Tensor
-from derive.program.torch_ir import Code, Shape, text
+from derive.program.none_specialization import expanded
+from derive.program.torch_ir import DTYPES, Code, Literal, Name, Shape, text
 
 
 def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
@@ -57,14 +58,18 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
 
 def fill_absent_lines(op: Operation) -> list[ArgumentCheck]:
     """Return the lines that replace None by a constant, expanded without memory."""
-    like = next(t.name for t in required_of(op) if t.kind == "float")
     result: list[ArgumentCheck] = []
     for t in op.inputs:
         if t.default is not None:
-            made = f"{like}.new_full((), {constant_text(t.default)})"
-            whole = f"{made}.expand({text(shape_of_absent(op, t))})"
+            whole = text(stand_in(op, t, constant_text(t.default)))
             result.append(ArgumentCheck(then=(f"if {t.name} is None:", f"    {t.name} = {whole}")))
     return result
+
+
+def stand_in(op: Operation, t: Tensor, number: str) -> Code:
+    """Return the code of a tensor of one number with the kind and the axes of an optional one."""
+    like = next(t.name for t in required_of(op) if t.kind == "float")
+    return expanded(Name(like), Literal(number), shape_of_absent(op, t), DTYPES.get(t.kind))
 
 
 def constant_text(value: Fraction | Expr | int | None) -> str:

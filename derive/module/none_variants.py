@@ -32,6 +32,7 @@ from derive.program.none_specialization import (
     Uniform,
     comes_of,
     expanded,
+    flattens,
     has_choice,
     optional_operands_last,
 )
@@ -209,7 +210,11 @@ class _VariantBody:
         """Yield the tensors given or computed before line n, those that it reads first."""
         line, needs = entries[n]
         tensors = (e for e in entries[:n] if not (_is_pair(e[0].code) or _may_be_none(e[0].code)))
-        earlier = (x.name for x, own in tensors if set(needs) <= set(own))
+        flat = set[str]()
+        for x, _ in entries[:n]:
+            if flattens(x.code) or (not _is_reshaped(x.code) and flat & set(names_in(x.code))):
+                flat.add(x.name)
+        earlier = (x.name for x, own in tensors if set(needs) <= set(own) and x.name not in flat)
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
         inputs = self.op.inputs
@@ -244,6 +249,10 @@ class _VariantBody:
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
         made.insert(at, (Line(name, whole, kept=name == t.name), needs))
         return made
+
+
+def _is_reshaped(code: Code) -> bool:
+    return isinstance(code, MethodCall) and code.name == "reshape"
 
 
 def _simplified_line(

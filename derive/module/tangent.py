@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from derive.module.arguments import required_of
-from derive.module.checks import constant_text, shape_of_absent
+from derive.module.checks import constant_text, shape_of_absent, stand_in
 from derive.module.function_codegen import (
     Variant,
     arguments,
@@ -29,7 +29,7 @@ from derive.module.pretty_printer import (
 )
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
-from derive.program.torch_ir import names_in, text
+from derive.program.torch_ir import Code, names_in, text
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,17 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     )
 
 
-def _absent_tensors(op: Operation, tangent: Tangent) -> Iterator[tuple[str, str, str]]:
-    """Yield (name, constant, shape) of each optional tensor, or its tangent, that is read."""
+def _absent_tensors(op: Operation, tangent: Tangent) -> Iterator[tuple[str, Code]]:
+    """Yield (name, constant) of each optional tensor, or its tangent, that is read."""
     read = {name for line in tangent.lines for name in names_in(line.code)}
     for t in op.inputs:
         if t.default is not None:
-            shape = text(shape_of_absent(op, t))
-            for name, constant in (
+            for name, number in (
                 (t.name, constant_text(t.default)),
                 (tangent.given.get(t.name, ""), "0"),
             ):
                 if name in read:
-                    yield name, constant, shape
+                    yield name, stand_in(op, t, number)
 
 
 def _like(op: Operation) -> str:
@@ -103,9 +102,8 @@ def _body(op: Operation, program: Program, tangent: Tangent) -> list[str]:
         lines += unpack_wanted(results, read.intersection(program.outputs), outcome)
     lines += unpack_wanted([tangent.given.get(n, "_") for n in arguments(op)], read, "tangents")
     lines += product_dtypes(op, tangent.precision, 8)
-    for name, constant, shape in _absent_tensors(op, tangent):
-        whole = f"{_like(op)}.new_full((), {constant}).expand({shape})"
-        lines += [f"if {name} is None:", f"    {name} = {whole}"]
+    for name, constant in _absent_tensors(op, tangent):
+        lines += [f"if {name} is None:", f"    {name} = {text(constant)}"]
     lines += cast_inputs(tangent.precision, 8)
     moved = [tangent.results.get(n, "None") for n in results]
     *before, last = tangent.lines

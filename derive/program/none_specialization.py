@@ -176,8 +176,10 @@ class Absence:
     def _shape(self, code: Code) -> Code | None:
         """Return the shape of a code: of its own ``expand``, or of another tensor."""
         match code:
-            case MethodCall(_, "expand", (shape,)) if not self.reads(shape):
+            case MethodCall(_, "expand" | "reshape", (shape,)) if not self.reads(shape):
                 return shape
+        if flattens(code):
+            return None
         whole = self.given.shape(code)
         same = (name for name in self.tensors if self.there.shape(Name(name)) == whole)
         found = None if whole is None else next(same, None)
@@ -329,6 +331,16 @@ def _number_code(value: Number) -> Code:
     if isinstance(value, Code):
         return value
     return literal(int(value) if value == int(value) else float(value))
+
+
+def flattens(code: Code) -> bool:
+    """True if a group becomes one axis, as which its types take it anyway."""
+    match code:
+        case MethodCall(_, "reshape" | "unflatten"):
+            return False
+        case MethodCall(_, "flatten"):
+            return True
+    return any(map(flattens, code.parts()))
 
 
 def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -> Code:

@@ -16,6 +16,7 @@ import derive
 from derive import catalog
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
+from derive.errors import DeriveWarning
 
 SPECS = {
     "outer": "op f(x[i], z[j], w[j]=1) -> y\ny[i,j] = x[i]*w[j] + 0*z[j]",
@@ -40,8 +41,8 @@ y[i,j] = w[i]*(x[i,j] + v[i]*z[j])""",
     "positions": "op f(x[i], T[i]: int=1) -> y\ny[i] = x[i]*T[i] + x[T[i]]",
     "compared": "op f(x[i], T[i]=1) -> y\ny[i] = sum[k | T[k] == i](x[k]**2)",
     "mask": "op f(x[i,j], m[j]: bool=1) -> y\ny[i] = logsumexp[j | m[j]](x[i,j])",
-    "of flattened axes": """op f(A[*p,j,*q], v[j], X[*p,j,*q]=2; dim=axis(j)) -> y
-y[*p,*q] = max[j](X[*p,j,*q]*v[j])""",
+    "of a group": """op f(x[*b,k], T[*b]: int=1, m[k]: bool=0, w[k]=1) -> y
+y[*b] = where(m[T[*b]], x[*b,T[*b]]**2, sum[k | k <= T[*b]](w[k]*x[*b,k]))""",
     "saved": """op f(x[j], T[j]: int, w[j]=1) -> y
 e[k] = w[k]*sum[c | T[c] == c](x[c])
 y[n] = concat[n](e[0]/x[n], T[n])""",
@@ -292,3 +293,24 @@ def test_a_number_is_divided_by_the_size_of_an_empty_axis():
 def test_a_quotient_of_numbers_is_that_of_tensors():
     f = derive.load(derive.parse("op f(x[i], w[i]=1; s=2) -> y\ny[i] = x[i] + w[i]/s"))
     assert f(torch.ones(3), None, s=0.0).tolist() == f(torch.ones(3), torch.ones(3), s=0.0).tolist()
+
+
+def test_the_tangent_takes_none_for_positions_and_masks():
+    text = "op f(x[k,j], T[j]: int=1, m[j]: bool=1) -> y\ny[k] = logsumexp[j | m[j]](x[k,T[j]])"
+    f = derive.load(derive.parse(text))
+    x = torch.randn(3, 4, dtype=torch.float64)
+    full = torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.bool)
+    one, other = (
+        torch.func.jvp(lambda x, rest=rest: f(x, *rest), (x,), (x.cos(),))
+        for rest in ((None, None), full)
+    )
+    torch.testing.assert_close(one, other)
+
+
+def test_flattened_axes_are_not_those_of_an_argument_that_is_not_read():
+    text = (
+        "op f(A[*p,j,*q], v[j], X[*p,j,*q]=2; dim=axis(j)) -> y\ny[*p,*q] = max[j](X[*p,j,*q]*v[j])"
+    )
+    with pytest.warns(DeriveWarning, match="A is not used"):
+        op = derive.parse(text)
+    compared(op)

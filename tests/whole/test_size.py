@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 88_300,
+    "derive": 88_400,
     "derive/algebra": 4_400,
     "derive/auditing": 6_900,
     "derive/blocks": 700,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 10_700,
+    "derive/lowering": 10_800,
     "derive/module": 6_200,
     "derive/notation": 8_200,
-    "derive/program": 7_700,
+    "derive/program": 7_800,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 10_600,
     "templates": 1_900,
-    "tests": 70_600,
+    "tests": 70_800,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -186,6 +186,10 @@ def _inputs(pick: random.Random, made: Setting) -> None:
         made.inputs.append(Table(f"W{n}", (of, *others), positive=positive, split=split))
         if owned and made.classes[of].count and pick.random() < 0.3:
             made.inputs.append(Table(f"T{n}", (pick.choice(owned),), "int", of))
+    for n, table in enumerate(made.inputs):
+        if table.kind != "float" and pick.random() < 0.1:
+            default = pick.choice(("0", "1")) if table.kind == "bool" else "0"
+            made.inputs[n] = replace(table, default=default)
 
 
 def _give(made: Setting, table: Table) -> None:
