@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from derive.auditing.findings import FRAGILE, REMARK, WRONG, AuditFinding, by_how_much
 from derive.auditing.forward import (
     TOLERANCES,
     Subject,
@@ -54,8 +55,6 @@ from derive.auditing.structure import (
     shapes_of,
 )
 
-WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
-
 _FAR = 1e-3
 """The tolerance at large values and at ties, where rounding errors are larger."""
 _KINKS = 4
@@ -64,15 +63,6 @@ _OVERFLOWS = 1000
 _NEAR_BY = 8
 _SUBSETS = 12
 _PLACES = 64
-
-
-@dataclass(frozen=True)
-class AuditFinding:
-    """One finding: about a gradient, or about the call as a whole (``n`` None)."""
-
-    n: int | None
-    text: str
-    level: str = WRONG
 
 
 def runs(subject: Subject, args: Sequence[Any]) -> bool:
@@ -517,65 +507,3 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
         cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
         for a in args
     )
-
-
-def by_how_much(made: Outcome, n: int) -> str:
-    """Describe the error of a gradient: its largest difference, a wrong shape, or nan."""
-    given, right = made.given.get(n), made.right[n]
-    if given is None:
-        return ": there is none"
-    if given.shape != right.shape:
-        return f": it has the shape {list(given.shape)}, not {list(right.shape)}"
-    if not bool(given.isfinite().all()):
-        kind = "nan" if bool(given.isnan().any()) else "inf"
-        return f": it has {kind} where autograd's is finite"
-    far = (given.double() - right.double()).nan_to_num(0).abs().max()
-    largest = right.nan_to_num(0).abs().max()
-    return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"
-
-
-# ----------------------------------------------------------------------------------------- findings
-# Group findings by level and argument, without duplicates.
-
-
-@dataclass
-class FindingsByLevel:
-    """The texts of findings by level and argument."""
-
-    wrong: dict[int | None, list[str]]
-    fragile: dict[int | None, list[str]]
-    remarks: dict[int | None, list[str]]
-
-
-def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> FindingsByLevel:
-    """Group the findings, each kind once: a second subset, layout or scale is dropped."""
-    levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
-    met: set[tuple[int | None, str, str]] = set()
-    for f in found:
-        if f.n in constant:
-            continue
-        kind = f.text.split(":")[0].split("(")[0]
-        kind = "subset" if "where only" in kind else "layout" if "contiguous" in kind else kind
-        kind = "scale" if "times as" in kind else kind
-        if (f.n, f.level, kind) in met:
-            continue
-        met.add((f.n, f.level, kind))
-        levels[f.level].setdefault(f.n, []).append(f.text)
-    return FindingsByLevel(levels[WRONG], levels[FRAGILE], levels[REMARK])
-
-
-def remarks_on_second_order(second: str) -> list[str]:
-    if second == "constant":
-        return [
-            "the second backward is silently 0: the gradients are constants for autograd; mark "
-            "backward with torch.autograd.function.once_differentiable, or derive it"
-        ]
-    if second == "nan":
-        return ["the second backward has nan or inf where that of the forward is finite"]
-    if second == "wrong":
-        return [
-            "the second backward is silently wrong: autograd takes for constants what forward "
-            "computed and saved, and what backward rounds; mark backward with "
-            "torch.autograd.function.once_differentiable, or compute it from the inputs"
-        ]
-    return []

@@ -7,18 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
-from derive.auditing.conditions import (
-    REMARK,
-    WRONG,
-    AuditFinding,
-    FindingsByLevel,
-    Judge,
-    by_how_much,
-    by_level,
-    remarks_on_second_order,
-    runs,
-    widened,
-)
+from derive.auditing.conditions import Judge, runs, widened
 from derive.auditing.examples import (
     call_groups,
     counterexample,
@@ -27,6 +16,15 @@ from derive.auditing.examples import (
     with_wide_modules,
 )
 from derive.auditing.explanation import Explanation, explanation
+from derive.auditing.findings import (
+    REMARK,
+    WRONG,
+    AuditFinding,
+    FindingsByLevel,
+    by_how_much,
+    by_level,
+    remarks_on_second_order,
+)
 from derive.auditing.forward import Subject, check_reference, unjudged
 from derive.auditing.gradients import (
     Outcome,
