@@ -1,7 +1,4 @@
-"""The findings of an audit: their levels, their order, and the words for how far a gradient is off.
-
-Findings are grouped by level and argument, without duplicates.
-"""
+"""The findings of an audit, by level and argument without duplicates, and how far off each is."""
 
 from __future__ import annotations
 

@@ -186,9 +186,11 @@ def _inputs(pick: random.Random, made: Setting) -> None:
         made.inputs.append(Table(f"W{n}", (of, *others), positive=positive, split=split))
         if owned and made.classes[of].count and pick.random() < 0.3:
             made.inputs.append(Table(f"T{n}", (pick.choice(owned),), "int", of))
+    beside = random.Random()
+    beside.setstate(pick.getstate())  # the rest of a program is the same with and without these
     for n, table in enumerate(made.inputs):
-        if table.kind != "float" and pick.random() < 0.1:
-            default = pick.choice(("0", "1")) if table.kind == "bool" else "0"
+        if table.kind != "float" and beside.random() < 0.1:
+            default = beside.choice(("0", "1")) if table.kind == "bool" else "0"
             made.inputs[n] = replace(table, default=default)
 
 
