@@ -194,9 +194,11 @@ def _is_cheap(code: Code) -> bool:
         return True
     if isinstance(code, Unary | Binary):
         return all(is_size(part) for part in code.parts())
-    return isinstance(code, FunctionCall) and code.name.startswith(
-        ("math.", "rt.ieee_call", "rt.ieee_divide", "min", "max", "len", "torch.finfo")
-    )
+    return isinstance(code, FunctionCall) and code.name.startswith(NUMBER_CALLS)
+
+
+NUMBER_CALLS = "math.", "rt.ieee_call", "rt.ieee_divide", "min", "max", "len", "torch.finfo"
+"""How the names of calls begin that return numbers of Python."""
 
 
 def is_brief(code: Code) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import and_
 
-from derive.program.cse import Line, is_size
+from derive.program.cse import NUMBER_CALLS, Line, is_size
 from derive.program.dataflow import Backward
 from derive.program.gradient_predication import Needs
 from derive.program.torch_ir import (
@@ -95,15 +95,20 @@ class _Read(Backward[Masks]):
         whole: Code = code.map(lambda part: self.without(part, inside))
         return whole
 
-    def _is_number(self, code: Code) -> bool:
-        """True for a number of Python, to which the choice gives the axes of its test."""
+    def _is_number(self, code: Code, within: tuple[str, ...] = ()) -> bool:
+        """True for a number of Python, to which the choice gives the axes of its test.
+
+        A line may assign to an argument what it reads of it: ``within`` are the names met.
+        """
         match code:
-            case Name(name) if name in self.once:
-                return self._is_number(self.once[name])
+            case Name(name) if name in self.once and name not in within:
+                return self._is_number(self.once[name], (*within, name))
             case FunctionCall(name):
-                return name.startswith("math.") or name in ("len", "min", "max")
+                return name.startswith(NUMBER_CALLS)
+            case Conditional(_, then, other):
+                return all(self._is_number(part, within) for part in (then, other))
             case Unary() | Binary():
-                return all(map(self._is_number, code.parts()))
+                return all(self._is_number(part, within) for part in code.parts())
         return is_size(code)
 
     def _follows(self, test: Code, masks: Masks) -> bool:

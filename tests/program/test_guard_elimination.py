@@ -91,3 +91,16 @@ def test_a_line_without_its_guard_has_the_type_of_its_code():
     ]
     first, second = (line for line, _ in unguarded([(x, ()) for x in lines], ("y",)))
     assert (first.type, second.type) == (None, declared)
+
+
+@pytest.mark.parametrize(
+    "number", ["math.prod(s)", "rt.ieee_divide(1, d)", "2 * len(s)", "1 if c else math.sqrt(d)"]
+)
+def test_a_number_keeps_the_guard_that_gives_it_axes(number):
+    lines = [("u", torch_code(number)), ("y", where(m, where(m, Name("u"), 0), 1))]
+    assert made(*lines)[-1] == "y = torch.where(m, torch.where(m, u, 0), 1)"
+
+
+def test_a_line_may_assign_to_an_argument_what_it_reads_of_it():
+    lines = [("x", torch_code("x if c else -x")), ("y", where(m, where(m, x, 0), 1))]
+    assert made(*lines)[-1] == "y = torch.where(m, x, 1)"
