@@ -231,7 +231,7 @@ def source(
 
     >>> import derive
     >>> text = derive.source(derive.parse("op cube(x[n]) -> y; y[n] = x[n]**3"))
-    >>> "class _Cube(Function):" in text
+    >>> "class _Cube(torch.autograd.Function):" in text
     True
     """
     check_operation(op)

@@ -12,7 +12,7 @@ import contextlib
 import math
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import forward_ad
 
 # Private names of torch that a version may lack; without one, code is slower or raises.
 
@@ -21,7 +21,7 @@ _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 _functorch = getattr(torch._C, "_functorch", None)
 _is_legacy_batched = getattr(_functorch, "is_legacy_batchedtensor", lambda x: False)
 _set_forward_mode = getattr(forward_ad, "_set_fwd_grad_enabled", None)
-_APPLIES_DIRECTLY = hasattr(super(Function, Function), "apply")
+_APPLIES_DIRECTLY = hasattr(torch.autograd.Function.__base__, "apply")
 _TRACED_WRONGLY = torch.__version__ < "2.13"  # outputs that `to` returned as they were
 
 
@@ -56,7 +56,7 @@ def apply(function, *args):
     if _transforms_active() or not _APPLIES_DIRECTLY:
         return function.apply(*args)
     # torch's own apply, after a lookup of default arguments that takes longer than a small call.
-    return super(Function, function).apply(*args)
+    return super(torch.autograd.Function, function).apply(*args)
 
 
 def _distinct(args):
@@ -953,8 +953,9 @@ def _scaled_gradients(grads, share, count):
 # backward, a kernel keeps the logarithm of each row's divisor; the separate steps keep the softmax.
 
 
-def attention(query, key, value, scale, mask=None):
+def attention(query, key, value, mask=None, scale=None):
     """softmax(scale*query key^T) value, and the tensor that its backward reads."""
+    scale = _scale(query) if scale is None else scale
     if not _fuses(query, key, value, mask):
         shares = _attention_weights(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
@@ -972,8 +973,9 @@ def attention(query, key, value, scale, mask=None):
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def attention_backward(G, query, key, value, output, kept, scale, mask=None):
+def attention_backward(G, query, key, value, output, kept, mask=None, scale=None):
     """The gradients of query, key and value."""
+    scale = _scale(query) if scale is None else scale
     if kept.dim() == query.dim():
         return _attention_weights_backward(G, query, key, value, kept, scale)
     if query.device.type != "cpu":
@@ -993,6 +995,11 @@ def attention_backward(G, query, key, value, output, kept, scale, mask=None):
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
     pairs = zip(grads, (query, key, value), strict=True)
     return [g.reshape(x.shape) for g, x in pairs]
+
+
+def _scale(query):
+    """1/sqrt(d) for the last axis d of query: torch's scale, but nan for an empty axis."""
+    return 1 / (math.sqrt(query.shape[-1]) or math.nan)
 
 
 def _attention_by_torch(query, key, value, scale, mask):
@@ -1089,7 +1096,7 @@ def _primal(x):
     )
 
 
-class Dual(Function):
+class Dual(torch.autograd.Function):
     """Forward mode for a Function, by its ``tangent(inputs, results, tangents)``.
 
     torch calls jvp with forward mode disabled, so that a second derivative would be 0, and its

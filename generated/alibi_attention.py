@@ -20,12 +20,11 @@ Fused kernels of torch: softmax backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _AlibiAttention(Function):
+class _AlibiAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

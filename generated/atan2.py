@@ -14,12 +14,11 @@ Tangents, where d_input is the tangent of input and d_other is the tangent of ot
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Atan2(Function):
+class _Atan2(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

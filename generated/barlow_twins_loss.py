@@ -18,7 +18,6 @@ Fused kernels of torch: batch_norm.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -40,7 +39,7 @@ def _barlow_twins_loss_composed(first, second, weight, eps):
     ).to(dtype)
 
 
-class _BarlowTwinsLoss(Function):
+class _BarlowTwinsLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -18,7 +18,6 @@ Fused kernels of torch: batch_norm; batch_norm backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -39,7 +38,7 @@ def _batch_norm_composed(input, weight, bias, eps, correction):
     ).to(dtype)
 
 
-class _BatchNorm(Function):
+class _BatchNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -19,12 +19,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _BinaryCrossEntropy(Function):
+class _BinaryCrossEntropy(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -19,7 +19,6 @@ Fused kernels of torch: masked attention; masked attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -35,16 +34,14 @@ def _causal_attention_composed(query, key, value):
     return P.to(low) @ value
 
 
-class _CausalAttention(Function):
+class _CausalAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(query, key, value):
         low = rt.autocast_product(query, key, value)
         query, key, value = rt.cast(low, query, key, value)
-        return rt.attention(
-            query, key, value, 1 / (math.sqrt(query.shape[-1]) or math.nan), True
-        )
+        return rt.attention(query, key, value, True)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -66,9 +63,8 @@ class _CausalAttention(Function):
         kept = rt.cast(wide, kept)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grad_query, grad_key, grad_value = rt.attention_backward(
-                G, query, key, value, output, kept, scale, True
+                G, query, key, value, output, kept, True
             )
             return grad_query, grad_key, grad_value
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]

@@ -26,7 +26,6 @@ Fused kernels of torch: masked attention; masked attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -46,7 +45,7 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     return P.to(low) @ V
 
 
-class _CausalSelfAttention(Function):
+class _CausalSelfAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -56,9 +55,7 @@ class _CausalSelfAttention(Function):
         Q = x @ Wq.mT  # Q[n,i,d]
         K = x @ Wk.mT  # K[n,j,d]
         V = x @ Wv.mT  # V[n,j,e]
-        output, kept = rt.attention(
-            Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True
-        )
+        output, kept = rt.attention(Q, K, V, True)
         return output, kept, Q, K, V
 
     @staticmethod
@@ -85,7 +82,7 @@ class _CausalSelfAttention(Function):
         needs = ctx.needs_input_grad
         if first_order:
             grad_Q, grad_K, grad_V = rt.attention_backward(
-                G, Q, K, V, output, kept, 1 / (math.sqrt(Wq.shape[0]) or math.nan), True
+                G, Q, K, V, output, kept, True
             )
             if needs[1] or needs[2] or needs[3]:
                 flat_x = rt.flatten(x, 0, 1)

@@ -10,12 +10,11 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CdistSquared(Function):
+class _CdistSquared(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

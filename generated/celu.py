@@ -11,12 +11,11 @@ Fused kernels of torch: celu; celu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Celu(Function):
+class _Celu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

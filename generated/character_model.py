@@ -40,12 +40,11 @@ Fused kernels of torch: tanh backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CharacterModel(Function):
+class _CharacterModel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -52,12 +52,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CiouLoss(Function):
+class _CiouLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Conv1d(Function):
+class _Conv1d(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

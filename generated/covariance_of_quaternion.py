@@ -17,12 +17,11 @@ Gradients, where G is the cotangent of covariance:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CovarianceOfQuaternion(Function):
+class _CovarianceOfQuaternion(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

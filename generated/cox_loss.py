@@ -26,12 +26,11 @@ where
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CoxLoss(Function):
+class _CoxLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -30,7 +30,6 @@ Fused kernels of torch: attention; attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -47,7 +46,7 @@ def _cross_attention_composed(x, memory, Wq, Wk, Wv, Wo):
     return context @ Wo.mT
 
 
-class _CrossAttention(Function):
+class _CrossAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -57,9 +56,7 @@ class _CrossAttention(Function):
         Q = x @ Wq.mT  # Q[*b,i,d]
         K = memory @ Wk.mT  # K[*b,j,d]
         V = memory @ Wv.mT  # V[*b,j,e]
-        context, kept = rt.attention(
-            Q, K, V, 1 / (math.sqrt(Wq.shape[0]) or math.nan), None
-        )
+        context, kept = rt.attention(Q, K, V)
         output = context @ Wo.mT
         return output, kept, Q, K, V, context
 
@@ -101,9 +98,8 @@ class _CrossAttention(Function):
             grad_context = G @ Wo  # grad_context[*b,i,e]
         if first_order:
             if needs_grads:
-                scale = 1 / (math.sqrt(Wq.shape[0]) or math.nan)
                 grad_Q, grad_K, grad_V = rt.attention_backward(
-                    grad_context, Q, K, V, context, kept, scale, None
+                    grad_context, Q, K, V, context, kept
                 )
             if needs[0]:
                 grad_x = grad_Q @ Wq

@@ -21,12 +21,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CrossEntropy(Function):
+class _CrossEntropy(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

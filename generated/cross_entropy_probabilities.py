@@ -23,12 +23,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _CrossEntropyProbabilities(Function):
+class _CrossEntropyProbabilities(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

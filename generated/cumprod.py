@@ -23,12 +23,11 @@ where
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Cumprod(Function):
+class _Cumprod(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

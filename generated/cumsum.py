@@ -9,12 +9,11 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Cumsum(Function):
+class _Cumsum(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -24,12 +24,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _DiceLoss(Function):
+class _DiceLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

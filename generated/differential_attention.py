@@ -26,12 +26,11 @@ Fused kernels of torch: softmax backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _DifferentialAttention(Function):
+class _DifferentialAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

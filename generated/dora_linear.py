@@ -19,12 +19,11 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _DoraLinear(Function):
+class _DoraLinear(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -22,12 +22,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _DpoLoss(Function):
+class _DpoLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: elu; elu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Elu(Function):
+class _Elu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -25,12 +25,11 @@ where
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _EmbeddingBagMean(Function):
+class _EmbeddingBagMean(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -62,7 +61,7 @@ class _EmbeddingBagMean(Function):
         return None, grad_weight
 
 
-class _EmbeddingBagSum(Function):
+class _EmbeddingBagSum(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -91,7 +90,7 @@ class _EmbeddingBagSum(Function):
         return None, grad_weight
 
 
-class _EmbeddingBagMax(Function):
+class _EmbeddingBagMax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

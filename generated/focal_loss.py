@@ -30,12 +30,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _FocalLoss(Function):
+class _FocalLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

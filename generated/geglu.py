@@ -14,12 +14,11 @@ Fused kernels of torch: gelu; gelu backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Geglu(Function):
+class _Geglu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -20,12 +20,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _GeluNone(Function):
+class _GeluNone(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -50,7 +49,7 @@ class _GeluNone(Function):
         return grad_input
 
 
-class _GeluTanh(Function):
+class _GeluTanh(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

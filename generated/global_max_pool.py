@@ -15,12 +15,11 @@ where
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _GlobalMaxPool(Function):
+class _GlobalMaxPool(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -15,7 +15,6 @@ Fused kernels of torch: glu; glu backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -37,7 +36,7 @@ def _glu_composed(input, dim):
     )
 
 
-class _Glu(Function):
+class _Glu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -27,12 +27,11 @@ Fused kernels of torch: leaky_relu; leaky_relu backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _GraphAttention(Function):
+class _GraphAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -16,7 +16,6 @@ Fused kernels of torch: group_norm; group_norm backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -48,7 +47,7 @@ def _group_norm_composed(input, weight, bias, num_groups, eps):
     return rt.no_view(output.to(dtype))
 
 
-class _GroupNorm(Function):
+class _GroupNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

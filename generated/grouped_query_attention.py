@@ -19,7 +19,6 @@ Fused kernels of torch: attention; attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -42,16 +41,14 @@ def _grouped_query_attention_composed(query, key, value):
     )
 
 
-class _GroupedQueryAttention(Function):
+class _GroupedQueryAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(query, key, value):
         low = rt.autocast_product(query, key, value)
         query, key, value = rt.cast(low, query, key, value)
-        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
         query_size_per_key_size = query.shape[-3] // key.shape[-3]
-        split_query = query.unflatten(-3, (key.shape[-3], query_size_per_key_size))
         spread_key = key.unsqueeze(-3).expand(
             (
                 *query.shape[:-3],
@@ -70,7 +67,11 @@ class _GroupedQueryAttention(Function):
                 value.shape[-1],
             ),
         )
-        attended = rt.attention(split_query, spread_key, spread_value, scale, None)
+        attended = rt.attention(
+            query.unflatten(-3, (key.shape[-3], query_size_per_key_size)),
+            spread_key,
+            spread_value,
+        )
         output = rt.no_view(attended[0].flatten(-4, -3))
         kept = attended[1]
         return output, kept
@@ -98,7 +99,6 @@ class _GroupedQueryAttention(Function):
             split_G = rt.unflatten(
                 G, -3, (key.shape[-3], query.shape[-3] // key.shape[-3])
             )
-            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             query_size_per_key_size = query.shape[-3] // key.shape[-3]
             split_output = rt.unflatten(
                 output, -3, (key.shape[-3], query_size_per_key_size)
@@ -125,14 +125,7 @@ class _GroupedQueryAttention(Function):
                 ),
             )
             grads = rt.attention_backward(
-                split_G,
-                split_query,
-                spread_key,
-                spread_value,
-                split_output,
-                kept,
-                scale,
-                None,
+                split_G, split_query, spread_key, spread_value, split_output, kept
             )
             if ctx.needs_input_grad[0]:
                 grad_query = rt.flatten(grads[0], -4, -3)

@@ -21,12 +21,11 @@ Gradients, where G is the cotangent of loss:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _GrpoLoss(Function):
+class _GrpoLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

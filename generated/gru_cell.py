@@ -26,12 +26,11 @@ Fused kernels of torch: tanh backward; sigmoid backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _GruCell(Function):
+class _GruCell(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: hardshrink; shrink backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Hardshrink(Function):
+class _Hardshrink(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -15,12 +15,11 @@ Fused kernels of torch: hardsigmoid; hardtanh backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Hardsigmoid(Function):
+class _Hardsigmoid(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

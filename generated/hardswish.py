@@ -11,12 +11,11 @@ Fused kernels of torch: hardswish; hardswish backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Hardswish(Function):
+class _Hardswish(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

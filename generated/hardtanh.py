@@ -11,12 +11,11 @@ Fused kernels of torch: hardtanh.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Hardtanh(Function):
+class _Hardtanh(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -18,12 +18,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _HingeLoss(Function):
+class _HingeLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -28,12 +28,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _HuberLoss(Function):
+class _HuberLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

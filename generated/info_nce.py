@@ -32,12 +32,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _InfoNce(Function):
+class _InfoNce(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -16,7 +16,6 @@ Fused kernels of torch: instance_norm; instance_norm backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -35,7 +34,7 @@ def _instance_norm_composed(input, weight, bias, eps):
     ).to(dtype)
 
 
-class _InstanceNorm(Function):
+class _InstanceNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

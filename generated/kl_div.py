@@ -20,7 +20,6 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -35,7 +34,7 @@ def _kl_div_reduced(loss, reduction):
     return loss
 
 
-class _KlDiv(Function):
+class _KlDiv(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -20,7 +20,6 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -35,7 +34,7 @@ def _kl_div_log_target_reduced(loss, reduction):
     return loss
 
 
-class _KlDivLogTarget(Function):
+class _KlDivLogTarget(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -25,12 +25,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _KtoLoss(Function):
+class _KtoLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -18,12 +18,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _L1Loss(Function):
+class _L1Loss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

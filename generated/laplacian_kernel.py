@@ -10,12 +10,11 @@ Gradients, where G is the cotangent of K:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LaplacianKernel(Function):
+class _LaplacianKernel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

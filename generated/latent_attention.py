@@ -24,12 +24,11 @@ Fused kernels of torch: softmax backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LatentAttention(Function):
+class _LatentAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

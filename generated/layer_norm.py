@@ -16,7 +16,6 @@ Fused kernels of torch: layer_norm; layer_norm backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -32,7 +31,7 @@ def _layer_norm_composed(input, weight, bias, eps):
     return (weight * xhat if bias is None else weight * xhat + bias).to(dtype)
 
 
-class _LayerNorm(Function):
+class _LayerNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: leaky_relu; leaky_relu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LeakyRelu(Function):
+class _LeakyRelu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

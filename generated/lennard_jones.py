@@ -17,12 +17,11 @@ Tangents, where d_position is the tangent of position:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LennardJones(Function):
+class _LennardJones(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

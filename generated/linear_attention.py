@@ -21,12 +21,11 @@ Fused kernels of torch: elu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LinearAttention(Function):
+class _LinearAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

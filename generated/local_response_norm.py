@@ -14,12 +14,11 @@ Tangents, where d_input is the tangent of input:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LocalResponseNorm(Function):
+class _LocalResponseNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: log_softmax backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LogSoftmax(Function):
+class _LogSoftmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

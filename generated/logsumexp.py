@@ -13,12 +13,11 @@ Tangents, where d_input is the tangent of input:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Logsumexp(Function):
+class _Logsumexp(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -25,12 +25,11 @@ Fused kernels of torch: tanh backward; sigmoid backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _LstmCell(Function):
+class _LstmCell(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -13,12 +13,11 @@ Gradients, where G is the cotangent of D:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Mahalanobis(Function):
+class _Mahalanobis(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -19,12 +19,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _MarginRankingLoss(Function):
+class _MarginRankingLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

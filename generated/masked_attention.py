@@ -19,7 +19,6 @@ Fused kernels of torch: masked attention; masked attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -34,15 +33,14 @@ def _masked_attention_composed(query, key, value, attn_mask):
     return P.to(low) @ value
 
 
-class _MaskedAttention(Function):
+class _MaskedAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
     def forward(query, key, value, attn_mask):
         low = rt.autocast_product(query, key, value)
         query, key, value = rt.cast(low, query, key, value)
-        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-        return rt.attention(query, key, value, scale, attn_mask)
+        return rt.attention(query, key, value, attn_mask)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -64,9 +62,8 @@ class _MaskedAttention(Function):
         kept = rt.cast(wide, kept)
         grad_query = grad_key = grad_value = None
         if rt.compiles() or rt.unrecorded(G):
-            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grad_query, grad_key, grad_value = rt.attention_backward(
-                G, query, key, value, output, kept, scale, attn_mask
+                G, query, key, value, output, kept, attn_mask
             )
             return grad_query, grad_key, grad_value, None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]

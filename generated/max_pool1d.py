@@ -13,12 +13,11 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _MaxPool1d(Function):
+class _MaxPool1d(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -15,12 +15,11 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _MaxPool2d(Function):
+class _MaxPool2d(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

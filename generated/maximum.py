@@ -10,12 +10,11 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Maximum(Function):
+class _Maximum(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: mish; mish backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Mish(Function):
+class _Mish(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -15,12 +15,11 @@ Gradients, where G is the cotangent of distance:
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Mmd(Function):
+class _Mmd(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -35,7 +35,6 @@ Fused kernels of torch: attention; attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -68,7 +67,7 @@ def _multi_head_attention_composed(
     return context @ Wo.mT if bo is None else context @ Wo.mT + bo
 
 
-class _MultiHeadAttention(Function):
+class _MultiHeadAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -92,9 +91,7 @@ class _MultiHeadAttention(Function):
         )
         split_bv = None if bv is None else bv.unflatten(0, (num_heads, size_per_head))
         V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv  # V[n,h,j,d]
-        attended = rt.attention(
-            Q, K, V, 1 / (math.sqrt(size_per_head) or math.nan), None
-        )
+        attended = rt.attention(Q, K, V)
         context = rt.no_view(attended[0].transpose(1, 2).flatten(2, 3))
         output = context @ Wo.mT if bo is None else context @ Wo.mT + bo
         kept = attended[1]
@@ -138,31 +135,26 @@ class _MultiHeadAttention(Function):
         needs_transposed_grad_context = needs_grad_S or needs_grad_V
         needs_P = needs_grad_S or needs_grad_V or needs[6]
         needs_Wq = needs_P or needs[8]
-        needs_size_per_head = needs_transposed_grad_context or needs[8]
         if first_order:
             given = rt.cast(low, query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G)
             query, key, value, Wq, Wk, Wv, Wo, Q, K, V, context, G = given
             kept = rt.cast(wide, kept)
-            if needs_size_per_head:
-                size_per_head = Wq_shape[0] // num_heads
             if needs_transposed_grad_context:
                 grad_context = G @ Wo  # grad_context[n,i,e]
+                size_per_head = Wq_shape[0] // num_heads
                 transposed_context = rt.unflatten(
                     context, 2, (num_heads, size_per_head)
                 ).transpose(1, 2)
-                scale = 1 / (math.sqrt(size_per_head) or math.nan)
-                transposed_grad_context = rt.unflatten(
+                split_grad_context = rt.unflatten(
                     grad_context, 2, (num_heads, size_per_head)
-                ).transpose(1, 2)
+                )
                 grad_Q, grad_K, grad_V = rt.attention_backward(
-                    transposed_grad_context,
+                    split_grad_context.transpose(1, 2),
                     Q,
                     K,
                     V,
                     transposed_context,
                     kept,
-                    scale,
-                    None,
                 )
             if needs[0]:
                 grad_query = torch.einsum(
@@ -260,8 +252,9 @@ class _MultiHeadAttention(Function):
             grad_bq = rt.flatten(grad_Q.sum((0, 2)), 0, 1)
         if needs[8]:
             if first_order:
-                grad_bk = G.new_zeros((num_heads, size_per_head), dtype=wide)
-                grad_bk = rt.flatten(grad_bk, 0, 1)
+                grad_bk = rt.flatten(
+                    G.new_zeros((num_heads, Wq_shape[0] // num_heads), dtype=wide), 0, 1
+                )
             else:
                 grad_bk = rt.flatten(
                     G.new_zeros((num_heads, Wq.shape[1]), dtype=wide), 0, 1

@@ -26,7 +26,6 @@ Fused kernels of torch: nll_loss, unreduced; nll_loss backward, unreduced.
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -53,7 +52,7 @@ def _nll_loss_mean_composed(input, target, weight, ignore_index):
     return (total / sum_of_masked_weight).to(dtype)
 
 
-class _NllLossMean(Function):
+class _NllLossMean(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -168,7 +167,7 @@ def _nll_loss_sum_composed(input, target, weight, ignore_index):
     return loss.sum().to(dtype)
 
 
-class _NllLossSum(Function):
+class _NllLossSum(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -250,7 +249,7 @@ def _nll_loss_none_composed(input, target, weight, ignore_index):
     return torch.where(target_differs, minus_input_weight, 0).to(dtype)
 
 
-class _NllLossNone(Function):
+class _NllLossNone(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

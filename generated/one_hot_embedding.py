@@ -11,12 +11,11 @@ Gradients, where G is the cotangent of output:
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _OneHotEmbedding(Function):
+class _OneHotEmbedding(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

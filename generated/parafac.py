@@ -11,12 +11,11 @@ Gradients, where G is the cotangent of X:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Parafac(Function):
+class _Parafac(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -18,12 +18,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _PoissonNllLoss(Function):
+class _PoissonNllLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -23,12 +23,11 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _PolynomialKernel(Function):
+class _PolynomialKernel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -13,12 +13,11 @@ where
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Prod(Function):
+class _Prod(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -10,12 +10,11 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _QuadraticForm(Function):
+class _QuadraticForm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

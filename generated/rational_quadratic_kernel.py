@@ -16,12 +16,11 @@ Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _RationalQuadraticKernel(Function):
+class _RationalQuadraticKernel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

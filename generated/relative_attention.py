@@ -18,12 +18,11 @@ Fused kernels of torch: softmax backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _RelativeAttention(Function):
+class _RelativeAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -16,12 +16,11 @@ Fused kernels of torch: tanh backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _RnnTanhCell(Function):
+class _RnnTanhCell(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

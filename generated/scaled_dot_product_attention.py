@@ -20,7 +20,6 @@ Fused kernels of torch: attention; attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -35,7 +34,7 @@ def _scaled_dot_product_attention_composed(query, key, value, attn_mask):
     return P.to(low) @ value
 
 
-class _ScaledDotProductAttention(Function):
+class _ScaledDotProductAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -43,8 +42,7 @@ class _ScaledDotProductAttention(Function):
         low, wide = rt.product_dtypes(query, key, value, attn_mask)
         query, key, value = rt.cast(low, query, key, value)
         attn_mask = rt.cast(wide, attn_mask)
-        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
-        return rt.attention(query, key, value, scale, attn_mask)
+        return rt.attention(query, key, value, attn_mask)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -66,9 +64,8 @@ class _ScaledDotProductAttention(Function):
         attn_mask, kept = rt.cast(wide, attn_mask, kept)
         grad_query = grad_key = grad_value = grad_attn_mask = None
         if not ctx.needs_input_grad[3] and (rt.compiles() or rt.unrecorded(G)):
-            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             grad_query, grad_key, grad_value = rt.attention_backward(
-                G, query, key, value, output, kept, scale, attn_mask
+                G, query, key, value, output, kept, attn_mask
             )
             return grad_query, grad_key, grad_value, grad_attn_mask
         needs = ctx.needs_input_grad

@@ -17,12 +17,11 @@ where
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SegmentSoftmax(Function):
+class _SegmentSoftmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

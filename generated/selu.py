@@ -11,12 +11,11 @@ Fused kernels of torch: selu; selu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Selu(Function):
+class _Selu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

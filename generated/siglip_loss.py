@@ -19,12 +19,11 @@ Gradients, where G is the cotangent of loss:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SiglipLoss(Function):
+class _SiglipLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: sigmoid backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Sigmoid(Function):
+class _Sigmoid(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -12,12 +12,11 @@ Fused kernels of torch: tanh backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SigmoidKernel(Function):
+class _SigmoidKernel(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

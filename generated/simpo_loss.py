@@ -20,12 +20,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SimpoLoss(Function):
+class _SimpoLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

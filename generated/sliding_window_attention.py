@@ -19,7 +19,6 @@ Fused kernels of torch: masked attention; masked attention backward.
 import math
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
@@ -38,7 +37,7 @@ def _sliding_window_attention_composed(query, key, value, window):
     return P.to(low) @ value
 
 
-class _SlidingWindowAttention(Function):
+class _SlidingWindowAttention(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -47,11 +46,10 @@ class _SlidingWindowAttention(Function):
         query, key, value = rt.cast(low, query, key, value)
         positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], query)
-        scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
         key_and_query = (positions_of_key <= positions_of_query) & (
             positions_of_query - positions_of_key < window
         )
-        return rt.attention(query, key, value, scale, key_and_query)
+        return rt.attention(query, key, value, key_and_query)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -76,12 +74,11 @@ class _SlidingWindowAttention(Function):
             positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key.shape[-2], G)
-            scale = 1 / (math.sqrt(query.shape[-1]) or math.nan)
             key_and_spread_query = (positions_of_key <= spread_query) & (
                 spread_query - positions_of_key < ctx.window
             )
             grad_query, grad_key, grad_value = rt.attention_backward(
-                G, query, key, value, output, kept, scale, key_and_spread_query
+                G, query, key, value, output, kept, key_and_spread_query
             )
             return grad_query, grad_key, grad_value, None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]

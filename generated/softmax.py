@@ -11,12 +11,11 @@ Fused kernels of torch: softmax backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Softmax(Function):
+class _Softmax(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -15,12 +15,11 @@ logits:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SoftmaxRegression(Function):
+class _SoftmaxRegression(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Fused kernels of torch: softshrink; shrink backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Softshrink(Function):
+class _Softshrink(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

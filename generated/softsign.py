@@ -9,12 +9,11 @@ Gradients, where G is the cotangent of output:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Softsign(Function):
+class _Softsign(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -25,12 +25,11 @@ Gradients, where G is the cotangent of loss:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _SsimLoss(Function):
+class _SsimLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -11,12 +11,11 @@ Gradients, where G is the cotangent of deviation:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Std(Function):
+class _Std(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

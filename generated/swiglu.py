@@ -12,12 +12,11 @@ Fused kernels of torch: silu; silu backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Swiglu(Function):
+class _Swiglu(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -9,12 +9,11 @@ Gradients, where G is the cotangent of F:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Tan(Function):
+class _Tan(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

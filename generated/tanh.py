@@ -11,12 +11,11 @@ Fused kernels of torch: tanh backward.
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Tanh(Function):
+class _Tanh(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

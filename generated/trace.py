@@ -9,12 +9,11 @@ Gradients, where G is the cotangent of y:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Trace(Function):
+class _Trace(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -34,12 +34,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _TripletMarginLoss(Function):
+class _TripletMarginLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -26,12 +26,11 @@ import math
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _TverskyLoss(Function):
+class _TverskyLoss(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

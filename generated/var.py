@@ -10,12 +10,11 @@ Gradients, where G is the cotangent of variance:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Var(Function):
+class _Var(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

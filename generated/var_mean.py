@@ -11,12 +11,11 @@ of mu:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _VarMean(Function):
+class _VarMean(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

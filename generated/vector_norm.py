@@ -14,12 +14,11 @@ Tangents, where d_x is the tangent of x:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _VectorNorm(Function):
+class _VectorNorm(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

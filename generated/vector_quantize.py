@@ -15,12 +15,11 @@ quantized:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _VectorQuantize(Function):
+class _VectorQuantize(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

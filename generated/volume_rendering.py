@@ -15,12 +15,11 @@ cotangent of weight:
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _VolumeRendering(Function):
+class _VolumeRendering(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -284,11 +284,11 @@ dq[*b,i,d] = scale*sum[j](ds[*b,i,j]*k[*b,j,d])
 dk[*b,j,d] = scale*sum[i](ds[*b,i,j]*q[*b,i,d])
 dv[*b,j,e] = sum[i](p[*b,i,j]*g[*b,i,e])"""
     return Attention(
-        KernelSpec(name, forward, "rt.attention(q, k, v, scale, m)"),
+        KernelSpec(name, forward, "rt.attention(q, k, v, m, scale)"),
         KernelSpec(
             f"{name} backward",
             backward,
-            "rt.attention_backward(g, q, k, v, y, lse, scale, m)",
+            "rt.attention_backward(g, q, k, v, y, lse, m, scale)",
             "g",
             statistics=("lse",),
         ),

@@ -95,7 +95,7 @@ def emit_blocked(
         arguments.append("*")
     arguments.append("block: int | None = None")
     signature = call_lines(f"def {op.name}(", arguments, f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *signature, "Function"])
+    imports = imports_of([*whole, *lines, *signature, "torch."])
     every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
     before, body = code.public(op.name, every, whole)
     module = ModuleFields(

@@ -72,10 +72,9 @@ def emit(
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _public_body(code, variants, [*asked, *options])
-    classes = ["Function"] if any(f.own.classes for f in functions) else []
     result = result_type(len(variants[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *signature, *classes])
+    imports = imports_of([*whole, *lines, *signature, "torch."])
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     module = ModuleFields(

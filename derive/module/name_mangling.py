@@ -24,7 +24,6 @@ _IMPORTED = {
     "contextlib": "",
     "math": "",
     "Literal": "typing",
-    "Function": "torch.autograd",
     "forward_ad": "torch.autograd",
     "rt": ".",
 }

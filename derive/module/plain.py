@@ -109,7 +109,7 @@ def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -
     lines = [line for c in classes for line in c.lines()]
     template = _Template(
         title=tuple(docstring(_document(op, module, formulas))),
-        imports=tuple(imports_of([*lines, *whole, *signature, "Function"])),
+        imports=tuple(imports_of([*lines, *whole, *signature, "torch."])),
         classes=classes,
         before=tuple(before),
         signature=tuple(signature),
@@ -121,7 +121,7 @@ def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -
 def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:
     """Return the name of a Function, which no tensor has."""
     name = camel_case(op.name) + camel_case(part.option or "")
-    return f"_{name}" if name in (*taken, "Function") else name
+    return f"_{name}" if name in taken else name
 
 
 def _result(module: PlainModule) -> str:

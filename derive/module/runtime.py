@@ -33,7 +33,6 @@ _STATEMENTS = {
     "Literal": "from typing import Literal",
     "torch": "import torch",
 }
-_AUTOGRAD = ("Function", "forward_ad")
 
 
 def imports_of(lines: Iterable[str]) -> list[str]:
@@ -43,15 +42,14 @@ def imports_of(lines: Iterable[str]) -> list[str]:
 
 def _imported_names(code: str) -> set[str]:
     """Return the names that code reads of what it may import."""
-    read = r"\b(contextlib|math|torch|rt)\.|\b(Literal)\[|\b(Function|forward_ad)\b"
+    read = r"\b(contextlib|math|torch|rt)\.|\b(Literal)\[|\b(forward_ad)\b"
     return {name for found in re.findall(read, code) for name in found if name}
 
 
 def _statements(names: Collection[str]) -> list[str]:
     standard = [s for name, s in _STATEMENTS.items() if name in names and name != "torch"]
     torch = [_STATEMENTS["torch"]] if "torch" in names else []
-    own = [name for name in _AUTOGRAD if name in names]
-    torch += [f"from torch.autograd import {', '.join(own)}"] if own else []
+    torch += ["from torch.autograd import forward_ad"] if "forward_ad" in names else []
     groups = [group for group in (standard, torch, [IMPORT] if "rt" in names else []) if group]
     return [line for group in groups for line in ("", *group)][1:]
 

@@ -383,7 +383,7 @@ class _PrecisionBody(Forward[bool]):
             case Unary() | Binary("+" | "-"):
                 return code.map(self._inside)  # type: ignore[no-any-return]
         if self.products.has(code):
-            exact = [code.parts()[n] for n in torch_op(code).exact]
+            exact = [p for n, p in enumerate(code.parts()) if n in torch_op(code).exact]
             return code.map(lambda p: self._broadened(p) if p in exact else self._narrowed(p))  # type: ignore[no-any-return]
         # A view, a permutation, or a sum: the other arguments are numbers and positions.
         first, *_ = code.parts()

@@ -159,8 +159,8 @@ def _adds(name: str, source: int = 3, **named: Any) -> TorchOp:
 def _attends(
     name: str, results: int, shape: Callable[..., Any], flops: Flops, exact: tuple[int, ...]
 ) -> TorchOp:
-    """The last exact argument is the mask, which may be absent."""
-    given = {"contracts": True, "fused": True, "exact": exact, "absent": ((exact[-1], 0),)}
+    """The last two exact arguments are the mask, which may be absent, and the scale."""
+    given = {"contracts": True, "fused": True, "exact": exact, "absent": ((exact[-2], 0),)}
     return _fresh(name, shape, flops, alias=Alias.SEVERAL, results=results, **given)
 
 

@@ -7,6 +7,8 @@ backward, a kernel keeps the logarithm of each row's divisor; the separate steps
 Read as text by ``derive.module.runtime``.
 """
 
+import math
+
 import torch
 from choices import where
 from own import compiles, unrecorded
@@ -14,8 +16,9 @@ from positions import positions
 from views import no_view
 
 
-def attention(query, key, value, scale, mask=None):
+def attention(query, key, value, mask=None, scale=None):
     """softmax(scale*query key^T) value, and the tensor that its backward reads."""
+    scale = _scale(query) if scale is None else scale
     if not _fuses(query, key, value, mask):
         shares = _attention_weights(query, key, scale, mask)
         return shares.to(value.dtype) @ value, shares
@@ -33,8 +36,9 @@ def attention(query, key, value, scale, mask=None):
     return y.masked_fill(unseen, torch.nan), lse.masked_fill(unseen[..., 0], -torch.inf)
 
 
-def attention_backward(G, query, key, value, output, kept, scale, mask=None):
+def attention_backward(G, query, key, value, output, kept, mask=None, scale=None):
     """The gradients of query, key and value."""
+    scale = _scale(query) if scale is None else scale
     if kept.dim() == query.dim():
         return _attention_weights_backward(G, query, key, value, kept, scale)
     if query.device.type != "cpu":
@@ -54,6 +58,11 @@ def attention_backward(G, query, key, value, output, kept, scale, mask=None):
     grads = call(*heads, lse, 0.0, mask is True, attn_mask=added, scale=scale)
     pairs = zip(grads, (query, key, value), strict=True)
     return [g.reshape(x.shape) for g, x in pairs]
+
+
+def _scale(query):
+    """1/sqrt(d) for the last axis d of query: torch's scale, but nan for an empty axis."""
+    return 1 / (math.sqrt(query.shape[-1]) or math.nan)
 
 
 def _attention_by_torch(query, key, value, scale, mask):

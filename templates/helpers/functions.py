@@ -7,7 +7,6 @@ from private_names import (
     _transforms_active,
     forward_mode,
 )
-from torch.autograd import Function
 
 
 def apply(function, *args):
@@ -26,7 +25,7 @@ def apply(function, *args):
     if _transforms_active() or not _APPLIES_DIRECTLY:
         return function.apply(*args)
     # torch's own apply, after a lookup of default arguments that takes longer than a small call.
-    return super(Function, function).apply(*args)
+    return super(torch.autograd.Function, function).apply(*args)
 
 
 def _distinct(args):

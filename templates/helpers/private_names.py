@@ -4,14 +4,14 @@ Read as text by ``derive.module.runtime``.
 """
 
 import torch
-from torch.autograd import Function, forward_ad
+from torch.autograd import forward_ad
 
 _transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
 _any_autocast = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 _functorch = getattr(torch._C, "_functorch", None)
 _is_legacy_batched = getattr(_functorch, "is_legacy_batchedtensor", lambda x: False)
 _set_forward_mode = getattr(forward_ad, "_set_fwd_grad_enabled", None)
-_APPLIES_DIRECTLY = hasattr(super(Function, Function), "apply")
+_APPLIES_DIRECTLY = hasattr(torch.autograd.Function.__base__, "apply")
 _TRACED_WRONGLY = torch.__version__ < "2.13"  # outputs that `to` returned as they were
 
 

@@ -2,7 +2,7 @@
 
 import torch
 from private_names import in_forward_mode
-from torch.autograd import Function, forward_ad
+from torch.autograd import forward_ad
 
 
 def _primal(x):
@@ -14,7 +14,7 @@ def _primal(x):
     )
 
 
-class Dual(Function):
+class Dual(torch.autograd.Function):
     """Forward mode for a Function, by its ``tangent(inputs, results, tangents)``.
 
     torch calls jvp with forward mode disabled, so that a second derivative would be 0, and its

@@ -70,12 +70,11 @@ ONE = '''\
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _Copy(Function):
+class _Copy(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -111,12 +110,11 @@ TWO = '''\
 # mypy: ignore-errors
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _ScaledExp(Function):
+class _ScaledExp(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -199,12 +197,11 @@ THREE = '''\
 from typing import Literal
 
 import torch
-from torch.autograd import Function
 
 from . import _runtime as rt
 
 
-class _PickAll(Function):
+class _PickAll(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
@@ -221,7 +218,7 @@ class _PickAll(Function):
         return grad_x
 
 
-class _PickSum(Function):
+class _PickSum(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod

@@ -66,8 +66,8 @@ rt.native_group_norm(groups, rows, rows, 1e-05); rt.native_instance_norm(b, u, u
 rt.native_layer_norm_backward(x, y, (4,), one, one, v, all3);
 rt.native_batch_norm_backward(b, b, u, u, u, all3);
 rt.native_group_norm_backward(groups, groups, twos, twos, rows, all3);
-rt.native_instance_norm_backward(b, b, rows, rows, u, all3); rt.attention(b, b, b, 1);
-rt.attention_backward(b, b, b, b, b, rows, 1); rt.nll_loss(x, classes, None, -100, 1);
+rt.native_instance_norm_backward(b, b, rows, rows, u, all3); rt.attention(b, b, b, None, 1);
+rt.attention_backward(b, b, b, b, b, rows, None, 1); rt.nll_loss(x, classes, None, -100, 1);
 rt.nll_loss_backward(u, classes, None, -100, 1, 4); x.logcumsumexp(1); alone.logcumsumexp(1);
 x.cumprod(1); alone.cumprod(1); torch.atan2(x, y); x.clamp(min=0); x.clamp(-9, 9); x.clamp_max(9);
 x.clamp_min(-9); torch.maximum(x, y); torch.maximum(x, x); torch.minimum(x, y);

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial
 
-from derive.algebra.expr import Access, Expr, Index, Num, Rel, accesses, free_indices, num
+from derive.algebra.expr import Access, Expr, Index, Num, Rel, Size, accesses, free_indices, num
 from derive.algebra.poly import as_poly, atom
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.table import KERNELS
@@ -138,13 +139,16 @@ def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> 
     """Return one result of a fused attention; each tensor has the axes of its row in order."""
     row = KERNELS[e.name]
     op = row.operation
-    codes: dict[str, Code] = {"scale": scope.lower(e.args[-1], ()).code}
+    (d,) = e.home["d"]
+    usual = as_poly(e.args[-1]) is atom(Size(d.extent), Fraction(-1, 2))
+    none = Literal("None")
+    codes: dict[str, Code] = {"scale": none if usual else scope.lower(e.args[-1], ()).code}
     for t, a in zip(op.inputs, e.args[:-1], strict=True):
         axes = _row_indices(e, t.axes)
         if t.kind == "bool":
             codes[t.name] = _attention_mask(scope, e, a, axes)
         elif a is num(0):
-            codes[t.name] = Literal("None")
+            codes[t.name] = none
         elif t.name in row.statistics:
             assert isinstance(a, Access)
             codes[t.name] = scope.tensor(a.tensor).code
@@ -155,6 +159,9 @@ def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> 
             )
             codes[t.name] = laid(value, axes).code
     call = row.code(codes)
+    assert isinstance(call, FunctionCall)
+    given = max(n for n, x in enumerate(call.args, 1) if x is not none)
+    call = FunctionCall(call.name, call.args[:given])
     results = [
         _row_indices(e, x.axes) for name in op.outputs for x in op.equations if x.name == name
     ]
