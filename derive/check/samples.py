@@ -31,7 +31,7 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
-from derive.notation.split import composites
+from derive.notation.split import composed
 
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
 _ASSIGNMENTS = 40
@@ -285,7 +285,7 @@ def _extents(
         if isinstance(part, ex.Index)
     }
     quotients = {e.name for e in op.extents if isinstance(e.size, ex.Call)}
-    read = {part for forms in composites(op).values() for form in forms for part in form}
+    read = {part for forms in composed(op).values() for form in forms for part in form}
     parts |= read & quotients
     parts |= {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     known: dict[str, int | tuple[int, ...]] = {}

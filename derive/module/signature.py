@@ -13,7 +13,7 @@ from derive.algebra.expr import Call, Composite, Expr, Index, Mul, Num, Param, S
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.shapes import factors
 from derive.notation.smart_constructors import product
-from derive.notation.split import composites
+from derive.notation.split import composed
 
 Clauses = tuple[str, ...]
 
@@ -44,7 +44,7 @@ def divisors(op: Operation, extent: str) -> list[tuple[str, tuple[str, ...]]]:
     The product of the sizes of the other parts must divide the size of the extent.
     """
     sizes = {e.name: e.size for e in op.extents}
-    forms = list(composites(op).get(extent, ()))
+    forms = list(composed(op).get(extent, ()))
     for name, n in next(e.sources for e in op.extents if e.name == extent):
         axis = next(t.axes[n] for t in op.inputs if t.name == name)
         if isinstance(axis, Composite):

@@ -96,6 +96,20 @@ def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
+def composed(op: Operation) -> dict[str, list[tuple[str, ...]]]:
+    """Return extent -> part extents, also where only the sizes tell of the composite.
+
+    A piece of a concat reads the parts of its composites apart.
+    """
+    found, sizes = dict(composites(op)), {e.name: e.size for e in op.extents}
+    for size in sizes.values():
+        match size:
+            case Call("floordiv", (Size(whole), _)) if isinstance(own := sizes[whole], Mul):
+                parts = tuple(p.extent for p in own.args if isinstance(p, Size))
+                found.setdefault(whole, [parts])
+    return found
+
+
 def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) -> Expr:
     """Return 0*size(d) + d on an axis (t d) as (0 d), if each part is an index or a constant.
 

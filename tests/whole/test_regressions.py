@@ -46,6 +46,7 @@ FAULTS = {
         "op f(W[(l i)], v[l], w[i], u[i]) -> y\n"
         "y[l,x] = concat[x](W[(l x)]*w[x], u[x]*v[l], W[(l x)]*w[x])",
         "op f(W[n], v[l], w[i]) -> y\ny[i,x] = concat[x](W[(x i)]*v[x], W[(x i)]*v[x]*w[i])",
+        "op f(v[l], W[n], u[i]) -> y\ny[x,l] = concat[x](W[(l x)]*v[l], u[x]*v[l])",
     ),
     "composite axes and their sizes": (
         "op f(x[n,(g d)], w[n]; groups=size(g,2)) -> y\ny[n,g] = w[n]*sum[d](x[n,(g d)]**2)/groups",
