@@ -22,8 +22,6 @@ from derive.examples.program import ExampleError, extra, positive, run
 
 with extra():
     import torch
-    from sklearn.datasets import load_digits
-    from sklearn.model_selection import train_test_split
     from torch import Tensor, nn
     from torch.nn import functional as F
 
@@ -72,6 +70,10 @@ def _regression(given: argparse.Namespace) -> None:
 
 def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """X[n, 64] from 0 to 1 and Y[n], four fifths of them to train on, each digit in proportion."""
+    with extra():
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
     images, labels = load_digits(return_X_y=True)
     X, X_test, Y, Y_test = (
         torch.tensor(part)

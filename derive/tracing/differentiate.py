@@ -151,13 +151,12 @@ class KnownReadings:
     """What was another value in a later call, so that derived code was dropped."""
 
     def __post_init__(self) -> None:
-        import torch
-
         def stale() -> bool:
             return self.around is not None and self.around.changed() is not None
 
-        marked: Any = torch.compiler.assume_constant_result
-        self.stale = marked(stale)
+        # What torch.compiler.assume_constant_result does, which imports the compiler: seconds.
+        vars(stale)["_dynamo_marked_constant"] = True
+        self.stale = stale
         """True if derived code is to be dropped; asked as code is compiled."""
 
     def again(self, owner: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
