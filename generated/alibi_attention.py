@@ -104,8 +104,7 @@ class _AlibiAttention(torch.autograd.Function):
                     - rt.positions(query.shape[-2], G).unsqueeze(1)
                 ).to(wide)
             grad_slopes = (
-                grad_S.sum_to_size((query.shape[-3], query.shape[-2], key.shape[-2]))
-                * offsets
+                grad_S.sum_to_size((*query.shape[-3:-1], key.shape[-2])) * offsets
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 

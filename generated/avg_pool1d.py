@@ -31,7 +31,7 @@ class _AvgPool1d(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         G = rt.widened(G)
-        zeros = G.new_zeros(()).expand((G.shape[0], G.shape[1], 1, ctx.input_shape[2]))
+        zeros = G.new_zeros(()).expand((*G.shape[:2], 1, ctx.input_shape[2]))
         G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
             G.unsqueeze(-2),
             zeros,

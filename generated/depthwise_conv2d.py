@@ -63,7 +63,7 @@ class _DepthwiseConv2d(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_weight = torch.nn.grad.conv2d_weight(
                 input,
-                (input_shape[1], 1, ctx.weight_shape[1], ctx.weight_shape[2]),
+                (input_shape[1], 1, *ctx.weight_shape[1:]),
                 G,
                 stride=ctx.stride,
                 padding=ctx.padding,

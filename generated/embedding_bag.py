@@ -52,12 +52,11 @@ class _EmbeddingBagMean(torch.autograd.Function):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
         reuse = rt.reuse(G)
-        spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        flat_spread_G = rt.flatten(spread_G, 0, 1)
-        flat_spread_G_by_input = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_spread_G
+        flat_G = rt.flatten(G.unsqueeze(1).expand((*input.shape, G.shape[1])), 0, 1)
+        flat_G_by_input = reuse.index_add(
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_G
         )
-        grad_weight = reuse.div(flat_spread_G_by_input, input.shape[1])
+        grad_weight = reuse.div(flat_G_by_input, input.shape[1])
         return None, grad_weight
 
 
@@ -82,10 +81,9 @@ class _EmbeddingBagSum(torch.autograd.Function):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
         reuse = rt.reuse(G)
-        spread_G = G.unsqueeze(1).expand((input.shape[0], input.shape[1], G.shape[1]))
-        flat_spread_G = rt.flatten(spread_G, 0, 1)
+        flat_G = rt.flatten(G.unsqueeze(1).expand((*input.shape, G.shape[1])), 0, 1)
         grad_weight = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_spread_G
+            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_G
         )
         return None, grad_weight
 

@@ -61,13 +61,13 @@ class _GraphAttention(torch.autograd.Function):
         zeros = x.new_zeros((x.shape[0], att_source.shape[0]), dtype=wide)
         exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
         lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
+        zeros_with_x = x.new_zeros((x.shape[0], *att_source.shape), dtype=wide)
         exp_difference = (a - lse.index_select(0, target)).exp().unsqueeze(2)
         projected_exp_difference = reuse.mul(projected_at_source, exp_difference)
-        zeros_with_x = x.new_zeros(
-            (x.shape[0], att_source.shape[0], att_source.shape[1]), dtype=wide
-        )
-        output = reuse.index_add(zeros_with_x, 0, target, projected_exp_difference)
-        output = rt.no_view(output.flatten(1, 2).to(dtype))
+        output = reuse.index_add(
+            zeros_with_x, 0, target, projected_exp_difference
+        ).flatten(1, 2)
+        output = rt.no_view(output.to(dtype))
         return output, projected, scores
 
     @staticmethod
@@ -100,6 +100,7 @@ class _GraphAttention(torch.autograd.Function):
         low, wide = ctx.low, ctx.wide
         grad_x = grad_weight = grad_att_source = grad_att_target = None
         first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             x, weight = rt.cast(low, x, weight)
             given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
@@ -158,30 +159,27 @@ class _GraphAttention(torch.autograd.Function):
                 * (projected_at_source - split_output.index_select(0, target)).to(wide)
             ).sum(2)
             grad_scores = rt.where(scores_positive, grad_a, ctx.negative_slope * grad_a)
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                zeros_with_G = G.new_zeros(
-                    (x.shape[0], att_source.shape[0], att_source.shape[1])
-                )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             att_target_grad_scores = att_target.unsqueeze(2) * grad_scores.mT.unsqueeze(
                 1
             )
+            att_source_sum = reuse.addcmul(
+                att_source * grad_scores.unsqueeze(2),
+                exp_difference.unsqueeze(2),
+                G_at_target,
+            )
             if first_order:
-                att_source_sum = (att_source * grad_scores.unsqueeze(2)).addcmul_(
-                    exp_difference.unsqueeze(2), G_at_target
-                )
                 grad_projected = (  # grad_projected[n,h,d]
                     G.new_zeros(projected.shape)
                     .index_add_(0, source, att_source_sum)
                     .index_add_(0, target, att_target_grad_scores.permute(2, 0, 1))
                 )
             else:
-                exp_difference_G_at_target = exp_difference.unsqueeze(2) * G_at_target
-                grad_projected = zeros_with_G.index_add(  # grad_projected[n,h,d]
-                    0,
-                    source,
-                    att_source * grad_scores.unsqueeze(2) + exp_difference_G_at_target,
-                ).index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
+                grad_projected = (  # grad_projected[n,h,d]
+                    G.new_zeros((x.shape[0], *att_source.shape))
+                    .index_add(0, source, att_source_sum)
+                    .index_add(0, target, att_target_grad_scores.permute(2, 0, 1))
+                )
             flat_grad_projected = rt.flatten(grad_projected, 1, 2)
         if first_order and (ctx.needs_input_grad[2] or ctx.needs_input_grad[3]):
             spread_grad_scores = grad_scores.unsqueeze(2)

@@ -65,7 +65,7 @@ class _GroupedConv1d(torch.autograd.Function):
             scaled_groups = groups * (weight_shape[0] // groups)
             grad_weight = torch.nn.grad.conv1d_weight(
                 input,
-                (scaled_groups, weight_shape[1], weight_shape[2]),
+                (scaled_groups, *weight_shape[1:]),
                 G,
                 stride=ctx.stride,
                 padding=ctx.padding,

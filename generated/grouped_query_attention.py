@@ -50,22 +50,10 @@ class _GroupedQueryAttention(torch.autograd.Function):
         query, key, value = rt.cast(low, query, key, value)
         query_size_per_key_size = query.shape[-3] // key.shape[-3]
         spread_key = key.unsqueeze(-3).expand(
-            (
-                *query.shape[:-3],
-                key.shape[-3],
-                query_size_per_key_size,
-                key.shape[-2],
-                query.shape[-1],
-            ),
+            (*key.shape[:-2], query_size_per_key_size, *key.shape[-2:])
         )
         spread_value = value.unsqueeze(-3).expand(
-            (
-                *query.shape[:-3],
-                key.shape[-3],
-                query_size_per_key_size,
-                key.shape[-2],
-                value.shape[-1],
-            ),
+            (*key.shape[:-2], query_size_per_key_size, *value.shape[-2:])
         )
         attended = rt.attention(
             query.unflatten(-3, (key.shape[-3], query_size_per_key_size)),
@@ -107,22 +95,10 @@ class _GroupedQueryAttention(torch.autograd.Function):
                 query, -3, (key.shape[-3], query_size_per_key_size)
             )
             spread_key = key.unsqueeze(-3).expand(
-                (
-                    *query.shape[:-3],
-                    key.shape[-3],
-                    query_size_per_key_size,
-                    key.shape[-2],
-                    query.shape[-1],
-                ),
+                (*key.shape[:-2], query_size_per_key_size, *key.shape[-2:])
             )
             spread_value = value.unsqueeze(-3).expand(
-                (
-                    *query.shape[:-3],
-                    key.shape[-3],
-                    query_size_per_key_size,
-                    key.shape[-2],
-                    value.shape[-1],
-                ),
+                (*key.shape[:-2], query_size_per_key_size, *value.shape[-2:])
             )
             grads = rt.attention_backward(
                 split_G, split_query, spread_key, spread_value, split_output, kept

@@ -65,7 +65,9 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
         d_input = tangents[0]
         input, d_input = rt.widened(input, d_input)
         windows_of_input = input.unfold(2, kernel_size, stride)
-        kernel_size_sum = (d_input.shape[2] - kernel_size) // stride + 1
+        zeros = d_input.new_zeros(()).expand(
+            (*d_input.shape[:2], (d_input.shape[2] - kernel_size) // stride + 1)
+        )
         windows_of_d_input = d_input.unfold(2, kernel_size, stride)
         sum_of_d_input_input = (
             (windows_of_d_input * windows_of_input ** (norm_type - 1)).sum(3)
@@ -77,9 +79,6 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
             sum_of_input_to_scale = sum_of_input ** (rt.ieee_divide(1, norm_type) - 1)
         else:
             sum_of_input_to_scale = None
-        zeros = d_input.new_zeros(()).expand(
-            (d_input.shape[0], d_input.shape[1], kernel_size_sum)
-        )
         return sum_of_input_to_scale * sum_of_d_input_input if norm_type != 0 else zeros
 
 

@@ -56,7 +56,7 @@ class _MaxPool2d(torch.autograd.Function):
             winner2 + (ctx.stride * rt.positions(G.shape[2], G)).unsqueeze(1)
         ) + (winner.gather(2, winner2.unsqueeze(2)).squeeze(2) + stride_positions_of_G)
         grad_input = (
-            G.new_zeros((G.shape[0], G.shape[1], input_shape[2] * input_shape[3]))
+            G.new_zeros((*G.shape[:2], input_shape[2] * input_shape[3]))
             .scatter_add(2, rt.flatten(scaled_winner2_sum, 2, 3), rt.flatten(G, 2, 3))
             .reshape(input_shape)
         )

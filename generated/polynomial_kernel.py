@@ -94,13 +94,11 @@ class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
         else:
             x1_to_degree = None
             d_x1_x2_plus_x1_d_x2 = None
-        zeros = d_x1.new_zeros((), dtype=wide).expand(
-            (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
-        )
+        zeros = d_x1.new_zeros((), dtype=wide)
         d_K = (
             gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
             if degree != 0
-            else zeros
+            else zeros.expand((*d_x1.shape[:-1], d_x2.shape[-2]))
         )
         return d_K, None
 

@@ -159,10 +159,11 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
             sum_of_d_x1_x1_centred = None
             sum_of_d_x2_x2_centred = None
             d_x1_sum_difference = None
-        zeros = d_x1.new_zeros(()).expand(
-            (*d_x1.shape[:-2], d_x1.shape[-2], d_x2.shape[-2])
+        d_K = (
+            2 * gamma * D_to_alpha * d_x1_sum_difference
+            if -alpha != 0
+            else d_x1.new_zeros(()).expand((*d_x1.shape[:-1], d_x2.shape[-2]))
         )
-        d_K = 2 * gamma * D_to_alpha * d_x1_sum_difference if -alpha != 0 else zeros
         return d_K, None, None
 
 

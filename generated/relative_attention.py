@@ -81,9 +81,7 @@ class _RelativeAttention(torch.autograd.Function):
         if needs[2]:
             grad_value = P.mT.to(low) @ G
         if needs[3]:
-            spread_grad_S = grad_S.sum_to_size(
-                (query.shape[-3], query.shape[-2], key.shape[-2])
-            )
+            spread_grad_S = grad_S.sum_to_size((*query.shape[-3:-1], key.shape[-2]))
             if first_order:
                 grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
                     0,

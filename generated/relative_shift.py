@@ -27,11 +27,11 @@ class _RelativeShift(torch.autograd.Function):
         offsets = rt.positions(length, input) - rt.positions(
             input.shape[1], input
         ).unsqueeze(1)
-        offsets_difference = (offsets + input.shape[1] - 1).expand(
-            (input.shape[0], input.shape[1], length)
-        )
+        offsets_difference = offsets + input.shape[1] - 1
         return rt.no_view(
-            rt.gather(input, 2, offsets_difference).reshape(
+            rt.gather(
+                input, 2, offsets_difference.expand((*input.shape[:2], length))
+            ).reshape(
                 (*p_shape, input_shape[-2], input_shape[-1] + 1 - input_shape[-2])
             ),
         )

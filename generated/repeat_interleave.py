@@ -25,7 +25,7 @@ def _repeat_interleave_forward(input, repeats, dim):
     )
     return (
         input.unsqueeze(2)
-        .expand((input.shape[0], input.shape[1], repeats, input.shape[2]))
+        .expand((*input.shape[:2], repeats, input.shape[2]))
         .reshape((*p_shape, input_shape[len(p_shape)] * repeats, *q_shape))
     )
 

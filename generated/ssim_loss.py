@@ -213,7 +213,7 @@ class _SsimLoss(torch.autograd.Function):
                 low_window = window.unsqueeze(0).unsqueeze(1).to(low)
             count = first.shape[0] * first.shape[1]
             conv_single_channel_input = rt.conv_single_channel_input(
-                (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_both
+                (count, 1, *first.shape[2:]), low_window, low_grad_both
             )
             wide_count = rt.unflatten(
                 conv_single_channel_input.squeeze(1),
@@ -238,7 +238,7 @@ class _SsimLoss(torch.autograd.Function):
             low_grad_t = rt.flatten(grad_t, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0]:
             conv_single_channel_input2 = rt.conv_single_channel_input(
-                (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_m
+                (count, 1, *first.shape[2:]), low_window, low_grad_m
             )
             split_count = rt.unflatten(
                 conv_single_channel_input2.squeeze(1),
@@ -246,7 +246,7 @@ class _SsimLoss(torch.autograd.Function):
                 (first.shape[0], first.shape[1]),
             )
             conv_single_channel_input3 = rt.conv_single_channel_input(
-                (count, 1, first.shape[2], first.shape[3]), twice_window, low_grad_s
+                (count, 1, *first.shape[2:]), twice_window, low_grad_s
             )
             split_count_with_first = rt.unflatten(
                 conv_single_channel_input3.squeeze(1),
@@ -262,7 +262,7 @@ class _SsimLoss(torch.autograd.Function):
             )
         if ctx.needs_input_grad[1]:
             conv_single_channel_input4 = rt.conv_single_channel_input(
-                (count, 1, first.shape[2], first.shape[3]), low_window, low_grad_k
+                (count, 1, *first.shape[2:]), low_window, low_grad_k
             )
             split_count2 = rt.unflatten(
                 conv_single_channel_input4.squeeze(1),
@@ -270,7 +270,7 @@ class _SsimLoss(torch.autograd.Function):
                 (first.shape[0], first.shape[1]),
             )
             conv_single_channel_input5 = rt.conv_single_channel_input(
-                (count, 1, first.shape[2], first.shape[3]), twice_window, low_grad_t
+                (count, 1, *first.shape[2:]), twice_window, low_grad_t
             )
             split_count3 = rt.unflatten(
                 conv_single_channel_input5.squeeze(1),
@@ -286,55 +286,53 @@ class _SsimLoss(torch.autograd.Function):
             if first_order:
                 conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
                     rt.flatten(second, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, window.shape[0], window.shape[1]),
+                    (1, 1, *window.shape),
                     low_grad_k,
                 )
                 spread_low_second = conv2d_weight_with_low_second.squeeze(1).squeeze(0)
                 conv2d_weight_with_window = torch.nn.grad.conv2d_weight(
                     rt.flatten(first.square(), 0, 1).unsqueeze(1).to(low),
-                    (1, 1, window.shape[0], window.shape[1]),
+                    (1, 1, *window.shape),
                     low_grad_s,
                 )
                 spread_first_squared = conv2d_weight_with_window.squeeze(1).squeeze(0)
                 conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
                     rt.flatten(second.square(), 0, 1).unsqueeze(1).to(low),
-                    (1, 1, window.shape[0], window.shape[1]),
+                    (1, 1, *window.shape),
                     low_grad_t,
                 )
             else:
                 conv2d_weight = torch.nn.grad.conv2d_weight(
-                    low_first, (1, 1, window.shape[0], window.shape[1]), low_grad_m
+                    low_first, (1, 1, *window.shape), low_grad_m
                 )
                 spread_conv2d_weight = conv2d_weight.squeeze(1).squeeze(0)
                 conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
-                    low_second, (1, 1, window.shape[0], window.shape[1]), low_grad_k
+                    low_second, (1, 1, *window.shape), low_grad_k
                 )
                 spread_low_second = conv2d_weight_with_low_second.squeeze(1).squeeze(0)
                 conv2d_weight_with_window = torch.nn.grad.conv2d_weight(
-                    first_squared, (1, 1, window.shape[0], window.shape[1]), low_grad_s
+                    first_squared, (1, 1, *window.shape), low_grad_s
                 )
                 spread_first_squared = conv2d_weight_with_window.squeeze(1).squeeze(0)
                 conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
-                    second_squared, (1, 1, window.shape[0], window.shape[1]), low_grad_t
+                    second_squared, (1, 1, *window.shape), low_grad_t
                 )
             spread_second_squared = conv2d_weight_with_low_grad_t.squeeze(1).squeeze(0)
             if first_order:
                 conv2d_weight = torch.nn.grad.conv2d_weight(
                     rt.flatten(first, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, window.shape[0], window.shape[1]),
+                    (1, 1, *window.shape),
                     low_grad_m,
                 )
                 spread_conv2d_weight = conv2d_weight.squeeze(1).squeeze(0)
                 conv2d_weight2 = torch.nn.grad.conv2d_weight(
                     rt.flatten(first * second, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, window.shape[0], window.shape[1]),
+                    (1, 1, *window.shape),
                     low_grad_both,
                 )
             else:
                 conv2d_weight2 = torch.nn.grad.conv2d_weight(
-                    first_second,
-                    (1, 1, window.shape[0], window.shape[1]),
-                    low_grad_both,
+                    first_second, (1, 1, *window.shape), low_grad_both
                 )
             spread_conv2d_weight2 = conv2d_weight2.squeeze(1).squeeze(0)
             grad_window = (

@@ -25,7 +25,7 @@ def _tile_forward(input, repeats, dim):
     )
     return (
         input.unsqueeze(1)
-        .expand((input.shape[0], repeats, input.shape[1], input.shape[2]))
+        .expand((input.shape[0], repeats, *input.shape[1:]))
         .reshape((*p_shape, repeats * input_shape[len(p_shape)], *q_shape))
     )
 

@@ -127,7 +127,8 @@ def sources_of(
         axes = tuple(i and Index(i.name, lets.display_name(i.extent), i.group) for i in value.axes)
         if tensor in crossing and border.changes(tensor) and said not in border.entered:
             axes = border.axes_outside(tensor)
-        found.append(ShapeSource(said, Attribute(Name(said), "shape"), axes))
+        shape = Attribute(Name(said), "shape")
+        found.append(ShapeSource(said, shape, axes, computed=name in lets.by_name))
     return found
 
 

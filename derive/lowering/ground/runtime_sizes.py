@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from derive.algebra.expr import Add, Call, Expr, Index, Mul, Num, Param, Pow, Size
 from derive.errors import LoweringError
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, axis_size
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, axis_size, is_unit_group
 from derive.notation.operation import Extent, Operation, Tensor
 from derive.program.torch_ir import (
     Binary,
@@ -36,6 +37,8 @@ class ShapeSource:
     tensor: str
     shape: Code
     axes: Axes
+    computed: bool = False
+    """True for a value that another order of the backward may lack."""
 
 
 def axes_of(op: Operation, t: Tensor) -> Axes:
@@ -155,7 +158,14 @@ class ShapeSources:
             if found is not None:
                 return found
         items: list[Code] = []
-        for axis in code.axes:
+        axes = list(code.axes)
+        while axes:
+            run, part = self._run(axes)
+            if run > 1:
+                items.append(Unary("*", part))
+                del axes[:run]
+                continue
+            axis = axes.pop(0)
             if isinstance(axis, Unary) and _is_axis(axis):
                 group = self._first(lambda s, axis=axis: self._spread(s, axis))  # type: ignore[misc]
                 if group is None:
@@ -163,12 +173,37 @@ class ShapeSources:
                 items.append(group)
             else:
                 items.append(self.resolve(axis))
+        match items:
+            case [Unary("*", whole)]:
+                return whole
         return Tuple(tuple(items))
 
     @staticmethod
     def _exact(source: ShapeSource, axes: Sequence[Code]) -> Code | None:
         have = tuple(None if i is None else axis_size(i) for i in source.axes)
         return source.shape if have == axes else None
+
+    def _run(self, axes: Sequence[Code]) -> tuple[int, Code]:
+        """Return how many of the first axes an available shape has side by side, and these."""
+        runs = (
+            (len(part), source, k)
+            for source in self.available
+            for k in range(len(source.axes))
+            if not source.computed
+            and (part := [*takewhile(self._is_read, zip(source.axes[k:], axes, strict=False))])
+        )
+        best: tuple[int, Code] = (0, Tuple(()))
+        for size, source, k in runs:
+            if size > best[0] and (found := _slice(source, k, k + size)) is not None:
+                best = size, found
+        return best
+
+    def _is_read(self, pair: tuple[Index | None, Code]) -> bool:
+        """True if a shape has this axis, whose size is no number or parameter."""
+        i, axis = pair
+        if i is None or is_unit_group(i) or isinstance(self.extents[i.extent].size, Num | Param):
+            return False
+        return axis_size(i) is axis
 
     def _spread(self, source: ShapeSource, axis: Code) -> Code | None:
         for n, i in enumerate(source.axes):
@@ -218,6 +253,25 @@ class ShapeSources:
         for code in negative:
             result = Binary("-", result, code)
         return result
+
+
+def _slice(source: ShapeSource, start: int, stop: int) -> Code | None:
+    """Return the entries of some neighboring axes; None if groups hide where they are."""
+    axes = source.axes
+    grouped = [n for n, i in enumerate(axes) if i is not None and i.group]
+
+    def edge(n: int) -> Code | None:
+        if not any(k < n for k in grouped):
+            return literal(n)
+        return None if any(k >= n for k in grouped) else literal(n - len(axes))
+
+    first, last = (edge(n) for n in (start, stop))
+    if (start, stop) == (0, len(axes)):
+        return source.shape
+    if first is None or (last is None and stop < len(axes)):
+        return None
+    last = None if stop == len(axes) else last
+    return Subscript(source.shape, (Slice(first if start else None, last),))
 
 
 def _is_axis(code: Code) -> bool:
