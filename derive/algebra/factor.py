@@ -366,7 +366,7 @@ def over_roots(coef: Fraction, powers: Powers) -> tuple[Fraction, Powers]:
     """Rewrite x*sqrt(2)/2 as x/sqrt(2)."""
     found = list(powers)
     for at, (a, power) in enumerate(powers):
-        if isinstance(a, Num) and power == _HALF and coef.denominator % a.value == 0:
+        if isinstance(a, Num) and a.value and power == _HALF and coef.denominator % a.value == 0:
             coef *= a.value
             found[at] = (a, -_HALF)
     return coef, found

@@ -58,6 +58,9 @@ FAULTS = {
         "op f(x[n,(g c),*p], w[c]=1; groups=size(g,2)) -> y\nm[n,g] = mean[c,*p](x[n,(g c),*p])\n"
         "y[n,(g c),*p] = w[c]*(x[n,(g c),*p] - m[n,g])",
     ),
+    "the root of a difference that is zero": (
+        "op f(x[i], q[*p]) -> y\ny[*p] = logsumexp[i](sqrt(q[*p] - q[*p])*x[i]) + q[*p]",
+    ),
     "a saved value that only a gradient outside the first order read": (
         "op f(A[n,i], B[n,j], w[n]=1) -> y, J\nW = sum[n](w[n])\np[n,i] = softmax[i](A[n,i])\n"
         "q[n,j] = softmax[j](B[n,j])\nJ[i,j] = sum[n](w[n]*p[n,i]*q[n,j])/W\n"
