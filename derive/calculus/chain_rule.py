@@ -15,7 +15,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Delta, Expr, Guard, Index, Iverson, Rel, walk
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Delta,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Rel,
+    free_indices,
+    walk,
+)
 from derive.algebra.factor import to_tree
 from derive.algebra.functions import partial as function_partial
 from derive.algebra.match import match
@@ -44,6 +55,7 @@ from derive.calculus.flatten import flatten
 from derive.calculus.guard_insertion import where_some_is_taken
 from derive.calculus.guards import group_by_indices
 from derive.calculus.lets import Let, Lets
+from derive.calculus.value_analysis import taken_where
 from derive.errors import LoweringError
 
 Moved = Callable[[Access], Poly | None]
@@ -134,6 +146,7 @@ def _let_differential(
         winner = lets.reduction(f"arg{let.kind}", let.binders, let.body, let.condition, dtype="int")
         (k,) = binders
         # If the condition holds nowhere, the winner does not meet it.
+        guard = ONE if _is_running(let) else guard
         weight = mul(guard, atom(Delta(k, as_atom(substitute(winner, mapping)))))
     elif row.gradient == "shared":
         if not lets.is_input(body):
@@ -148,6 +161,17 @@ def _let_differential(
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
+
+
+def _is_running(let: Let) -> bool:
+    """True if the extremum is over all positions up to, or from, that of an index: it too."""
+    test = let.condition
+    if not isinstance(test, Rel) or test.op != "<=" or test is not taken_where(let):
+        return False
+    sides = {as_atom(as_poly(side)) for side in (test.left, test.right)}
+    (k,), others = let.binders, sides.difference(let.binders)
+    alike = all(isinstance(i, Index) and i.extent == k.extent for i in others)
+    return len(others) == 1 and alike and others.isdisjoint(free_indices(let.body))
 
 
 def _other_products(lets: Lets, let: Let) -> Poly:

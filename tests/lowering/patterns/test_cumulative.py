@@ -45,7 +45,11 @@ CODE = {
     ),
     "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
     "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
-    "op f(A[n,k]) -> y\ny[n,k] = max[l | l<=k](A[n,l])": (["y = rt.running_max(A, 1)"], None),
+    # The position of an index is among those up to it: its winner needs no guard.
+    "op f(A[n,k]) -> y\ny[n,k] = max[l | l<=k](A[n,l])": (
+        ["y = rt.running_max(A, 1)"],
+        ["grad_A = G.new_zeros(G.shape).scatter_add(1, winner, G)"],
+    ),
     "op f(A[*p,k,*q]; dim=axis(k)) -> y\nw[*p,k,*q] = argmin[l | l>=k](A[*p,l,*q])\n"
     "y[*p,k,*q] = min[l | l>=k](A[*p,l,*q]**3)*A[*p,w[*p,k,*q],*q]": (None, None),
     "op f(A[n,k], s[n,k]: int) -> y\nw[n,k] = max[l | k>=l](where(s[n,l]>0, l, -1))\n"
@@ -245,6 +249,12 @@ def test_running_extrema_with_ties_and_values_that_are_not_finite(kind, side):
         torch.testing.assert_close(places[:, k], at + start)
         pair = (torch.autograd.grad(v.sum(), A, retain_graph=True) for v in (values[:, k], want))
         torch.testing.assert_close(*pair)
+
+
+def test_an_extremum_that_may_be_of_nothing_keeps_its_guard():
+    f = load(parse("op f(A[k]) -> y\ny[k] = where(k>0, max[l | l<k](A[l]), 0)"))
+    A = torch.tensor([3.0, 1.0, 5.0, 7.0], requires_grad=True)
+    assert torch.autograd.grad(f(A).sum(), A)[0].tolist() == [2.0, 0.0, 1.0, 0.0]
 
 
 def test_counts_are_exact_integers():
