@@ -280,16 +280,24 @@ class SizeSolver:
             if isinstance(part, Size):
                 inner = self._known.root(part.extent)
                 if inner in path:
-                    shown = [p.partition("#")[0] for p in path if "@" not in p] or [path[0]]
-                    at = self.declared.letters[path[0]].at if "@" not in path[0] else None
+                    circle = path[path.index(inner) :]
                     fail(
-                        at,
+                        self._read_of(circle),
                         "circular-size",
-                        f"the size of {', '.join(shown)} depends on itself; declare the index "
+                        f"the size of {self._known.display_name(inner)} depends on itself: "
+                        f"{'; '.join(map(self._known.defined, circle))}; declare the index "
                         f"{self.declared.how.axes}",
                     )
                 if inner in self._known.given and not self._sources(inner):
                     self._acyclic(inner, [*path, inner])
+
+    def _read_of(self, circle: Sequence[str]) -> SourcePlace | None:
+        """Return the composite that gives one of these sizes as a quotient, else its letter."""
+        divided = {root for root in map(self._known.root, self._quotients) if root in circle}
+        for _, composite, at in self._composites:
+            if at is not None and not divided.isdisjoint(map(self._known.root, letters(composite))):
+                return at
+        return next((self.declared.letters[x].at for x in circle if "@" not in x), None)
 
     def _solve_derived(self, waiting: dict[str, list[AffineReading]]) -> bool:
         for letter, found in waiting.items():

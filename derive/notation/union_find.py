@@ -133,6 +133,11 @@ class SizeClasses(Classes):
         letters = (m for m in self.members(root) if "@" not in m and "#" not in m)
         return next(letters, root.partition("#")[0].replace("@", ""))
 
+    def defined(self, root: str) -> str:
+        """Return the size of a class and its origin, as a clause of a message."""
+        size = shown(self.given[root], self.display_name)
+        return f"size({self.display_name(root)}) is {size} {self._why.get(root, '')}".rstrip()
+
     def axes(self, root: str) -> str:
         """Return the axes with this size, as a clause of a message."""
         axes = [m for m in self.members(root) if "@" in m]
