@@ -688,6 +688,14 @@ def decayed_sum(x, level, dim):
     return linear_recurrence(x, decay.movedim(-1, dim), dim)
 
 
+def sum_while_equal(x, top, dim):
+    """The sum of x from each position along dim on, as far as top stays the same."""
+    x, top = torch.where(top.isnan(), 0, x), top.movedim(dim, -1)
+    same = torch.nn.functional.pad(top[..., 1:] == top[..., :-1], (1, 0))
+    same = same[..., : top.shape[-1]].to(x.dtype)
+    return linear_recurrence(x, same.movedim(-1, dim), dim)
+
+
 def linear_recurrence(x, w, dim):
     """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)

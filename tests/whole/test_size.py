@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 88_400,
+    "derive": 88_600,
     "derive/algebra": 4_400,
     "derive/auditing": 6_900,
     "derive/blocks": 700,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_600,
     "templates": 1_900,
-    "tests": 70_800,
+    "tests": 70_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

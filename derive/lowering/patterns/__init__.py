@@ -35,6 +35,8 @@ from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_dig
 from derive.lowering.patterns.equality_masks import sum_at_known_index
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
 from derive.lowering.patterns.recurrences import (
+    any_of_ties,
+    sum_of_ties,
     sum_weighted_by_exponentials,
     sum_weighted_by_products,
 )
@@ -91,6 +93,12 @@ SUMS = (
         "Sum_l [k <= l] x(l) exp(a(k) - F(l)) = exp(a(k) - F(k)) r(k), "
         "r(k) = x(k) + exp(F(k) - F(k + 1)) r(k + 1)",
         sum_weighted_by_exponentials,
+    ),
+    Pattern(
+        "recurrence of ties",
+        "Sum_l [k <= l] [a(k) == m(l)] x(l) = [a(k) == m(k)] r(k), m(l) = max_{j <= l} a(j), "
+        "r(k) = x(k) + [m(k) == m(k + 1)] r(k + 1)",
+        sum_of_ties,
     ),
     Pattern("lookups", "Sum_g,h [s[n] == g] [t[n] == h] f(g, h) = f(s[n], t[n])", sum_by_lookups),
     Pattern("lookup", "Sum_g [s[n] == g] f(g) = f(s[n])", sum_by_lookup),
@@ -184,6 +192,7 @@ REDUCED = (
     Pattern(
         "extremum by place", "max_n {f, s[n] == g} = scatter_reduce(s, f)[g]", extremum_by_place
     ),
+    Pattern("any of ties", "any_l ([k <= l] [a(k) == m(l)]) = their number > 0", any_of_ties),
     Pattern("any by place", "any_n (s[n] == g) = zeros.index_add(s, 1)[g] > 0", any_by_place),
 )
 """Reductions other than sums."""

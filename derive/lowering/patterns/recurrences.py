@@ -6,6 +6,9 @@
     Sum_l [k <= l] x(l) exp(a(k) - F(l))  =  exp(a(k) - F(k)) * r(k)
     Sum_l [l <= k] x(l) exp(a(l) - F(k))  =  r(k) of x(l)*exp(a(l) - F(l)), from the other end
         r(k) = x(k) + exp(F(k) - F(k + 1))*r(k + 1),  F(l) = logsumexp_{j <= l} a(j)
+    Sum_l [k <= l] [a(k) == m(l)] x(l)  =  [a(k) == m(k)] r(k),  m(l) = max_{j <= l} a(j)
+    Sum_l [l <= k] [a(l) == m(k)] x(l)  =  r(k) of [a(l) == m(l)] x(l), from the other end
+        r(k) = x(k) + [m(k) == m(k + 1)] r(k + 1)
 
 and all of them from the other end. There is no quotient, so zeros are fine. F never decreases, so
 no exponential exceeds 1. No tensor has both k and l.
@@ -16,8 +19,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Index, free_indices, indices_of
+from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, free_indices, indices_of
 from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of
+from derive.algebra.poly import as_atom, as_poly
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let
@@ -25,7 +30,7 @@ from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import contract, elementwise_product
-from derive.lowering.ground.summation import Summation
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns.cumulative import (
     Running,
@@ -152,6 +157,71 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     if after:
         value = elementwise_product(scope.frame, value, share, order)
     return where_outside(scope, found, value)
+
+
+def sum_of_ties(scope: Scope, s: Summation) -> Value | None:
+    """The summands are those where a running extremum is attained, as in its gradient."""
+    conditions = conditions_of(s.condition) if s.brackets else []
+    ties = [c for c in conditions if isinstance(c, Rel) and c.op == "=="]
+    others = [c for c in conditions if c not in ties]
+    if len(ties) != 1 or len(others) != 1:
+        return None
+    along, (tie,) = running(scope.frame.bounds, s.binders, others[0]), ties
+    top = None if along is None else _running_extremum(scope, along, tie)
+    if along is None or along.is_strict or top is None:
+        return None
+    weights = [f for f in s.others if along.index in free_indices(f)]
+    own = indices_of((tie, *weights)) - {along.binder}
+    shared = [i for i in s.binders if i in own]
+    inside = [i for i in s.binders if i not in shared]
+    if along.binder in indices_of(weights):
+        return None
+    if weights or shared:
+        inner = summed_product(inside, [f for f in s.factors if f not in weights])
+        return scope.lower(summed_product(shared, (*weights, inner)), s.order)
+    # As long as the extremum stays the same, it is the one at each position.
+    here, later = {along.binder: along.index}, along.binder in free_indices(top)
+    attained = substitute(tie, {along.index: along.binder})
+    kept = s.others if later else [Iverson(attained), *s.others]
+    x = summed_product([i for i in inside if i is not along.binder], kept)
+    if along.binder not in free_indices(x):
+        return None
+    free = {along.index} | indices_of((tie, x))
+    order = [i for i in s.order if i in free]
+    value = _summand(scope, RunningSum(along, x, (), s), order)
+    level = _with_axes_of(scope, scope.lower(substitute(top, here), order), order)
+    place, turned = scope.frame.place(value, along.index), not along.is_reversed
+    sides = [from_either_end(v.code, place, turned) for v in (value, level)]
+    code = from_either_end(FunctionCall("rt.sum_while_equal", (*sides, place)), place, turned)
+    value = replace(value, code=code)
+    return scope.only_where(substitute(attained, here), value, order) if later else value
+
+
+def any_of_ties(scope: Scope, let: Let) -> Value | None:
+    """True if the number of ties is positive."""
+    if let.kind != "any" or let.condition is not None:
+        return None
+    found = sum_of_ties(scope, Summation(let.binders, (scope.nested(let.body),), let.formals))
+    return found and replace(found, code=Binary(">", found.code, literal(0)), kind="bool")
+
+
+def _running_extremum(scope: Scope, along: Running, tie: Rel) -> Access | None:
+    """Return the side of the tie that is an extremum of the other up to one of the indices."""
+    for x, top in ((tie.left, tie.right), (tie.right, tie.left)):
+        let = scope.find(top.tensor) if isinstance(top, Access) else None
+        if let is None or let.condition is None or len(let.binders) > 1:
+            continue
+        assert isinstance(top, Access)
+        p, q = along.index, along.binder
+        p, q = (p, q) if q in free_indices(top) else (q, p)
+        at = dict(zip((*let.formals, *let.binders), (*top.positions, p), strict=True))
+        up_to = Running(p, q, along.is_reversed is (p is along.binder), is_strict=False)
+        is_top = let.reduction.gradient in ("first", "shared") and q not in free_indices(x)
+        if p in free_indices(top) or as_atom(as_poly(substitute(let.body, at))) is not x:
+            continue
+        if is_top and running(scope.frame.bounds, (p,), substitute(let.condition, at)) == up_to:
+            return top
+    return None
 
 
 def _is_softmax_along(scope: Scope, weight: NormalizedExp, along: Running) -> bool:

@@ -63,6 +63,9 @@ EXAMPLES = {
     "cumulative reduction": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
     "recurrence of products": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
     "recurrence of exponentials": "op f(x[k]) -> y\ny[k] = logsumexp[l | l <= k](x[l])",
+    "recurrence of ties": "op f(A[n,k]) -> y\ny[n,k] = amax[l | l<=k](A[n,l])",
+    "any of ties": "op f(A[k]) -> y\nm[k] = amax[l | l<=k](A[l])\n"
+    "y[k] = where(any[l](l<=k and A[l] == m[k]), A[k], 0)",
     "places along several axes": "op f(x[n,h,w]) -> y\ny[n,p,q] = exp(x[n,2*p+1,3*q])",
     "pieces": "op f(x[n], y[m]) -> z\nz[k] = concat[k](x[k], y[k])",
     "branches": "op f(a, b, m: bool) -> y\ny = where(m, a*tanh(b), a)",

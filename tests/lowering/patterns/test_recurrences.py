@@ -19,6 +19,7 @@ from derive.check.checks import QUICK, VALUES, checks_of
 LOGSUMEXP = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = logsumexp[l | l<=k](A[*p,l,*q])"
 PROD = "op f(A[*p,k,*q]; dim=axis(k)) -> F\nF[*p,k,*q] = prod[l | l<=k](A[*p,l,*q])"
 EXCLUSIVE = PROD.replace("l<=k", "l<k")
+TIES = PROD.replace("prod", "amax")
 CODE = {
     LOGSUMEXP: ["grad_A = rt.decayed_sum(G, clamped_F, ctx.dim) * (A - clamped_F).exp()"],
     PROD: ["grad_A = rt.exclusive_cumprod(A, ctx.dim) * rt.linear_recurrence(G, A, ctx.dim)"],
@@ -45,6 +46,12 @@ CODE = {
     "y[d,k] = sum[l | l>=k and m[l]](exp(A[l])*V[d,l]) / sum[l | l>=k](exp(A[l]))": [
         "rt.where(m, V, 0) * (A.unsqueeze(0) - clamped_lse).exp(), -clamped_lse, 1"
     ],
+    # Ties of a running extremum, from either end, of an input and of a value, beside other indices.
+    TIES: ["rt.sum_while_equal(G_quotient, F, dim)"],
+    "op f(A[n,k], V[d,k]) -> y\ny[d,n,k] = V[d,k]*amin[l | l>=k](sin(A[n,l]))": None,
+    "op f(A[k], V[n,k], W[n,k]) -> y\nm[k] = max[l | l<=k](A[l])\n"
+    "y[k] = sum[n,l](where(l<=k and A[l]==m[k], V[n,l]*W[n,k]*A[k], 0))": None,
+    "op f(A[n,k], c[k]) -> y\ny[k] = sum[n](amax[l | l<=k](A[n,l]*c[l])*A[n,k])": None,
 }
 PAIRS = {
     # Not recurrences of the axis: a condition of its own, a weight of both, an end left out.
@@ -150,7 +157,35 @@ def test_infinities_stay_where_they_are():
         torch.testing.assert_close(found, found.new_tensor(expected), equal_nan=True)
 
 
-@pytest.mark.parametrize("text", [LOGSUMEXP, PROD], ids=named)
+@each_row("kind", ["amax", "amin"])
+@each_row("side", ["l<=k", "l>=k"])
+def test_ties_of_a_running_extremum_share_its_gradient(kind, side):
+    """As in torch, in both modes; what comes before a nan does not feel it."""
+    f = load(made(f"op f(A[n,k]) -> y\ny[n,k] = {kind}[l | {side}](A[n,l])"))
+
+    def reference(A):
+        parts = (A[:, : k + 1] if side == "l<=k" else A[:, k:] for k in range(9))
+        return torch.stack([getattr(part, kind)(1) for part in parts], 1)
+
+    chosen = torch.tensor([0.0, 1, 2, torch.inf, -torch.inf], dtype=torch.float64)
+    random = torch.Generator().manual_seed(0)
+    A = chosen[torch.randint(0, 5, (40, 9), generator=random)].requires_grad_()
+    G, T = torch.randn(2, 40, 9, dtype=torch.float64, generator=random).requires_grad_()
+    both = []
+    for function in (f, reference):
+        (first,) = torch.autograd.grad(function(A), A, G, create_graph=True)
+        second = torch.autograd.grad(first, G, T)[0]
+        both.append((first, second, torch.func.jvp(function, (A.detach(),), (T.detach(),))[1]))
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours, theirs)
+    at = 6 if side == "l<=k" else 2
+    B = torch.where(torch.arange(9) == at, torch.nan, A.detach()).requires_grad_()
+    kept = torch.arange(9) < at if side == "l<=k" else torch.arange(9) > at
+    (found,) = torch.autograd.grad(f(B), B, G)
+    torch.testing.assert_close(found, torch.autograd.grad(reference(A), A, G * kept)[0])
+
+
+@pytest.mark.parametrize("text", [LOGSUMEXP, PROD, TIES], ids=named)
 def test_no_tensor_of_all_pairs_is_made(text):
     """A gradient over more positions than a tensor of all pairs has room for."""
     f = load(made(text))
