@@ -100,6 +100,7 @@ class Context:
         self.sizes = SymbolicSizes(graph.shapes)
         self.answers = graph.answers
         self.given = graph.given
+        self.held = any(node.meta.get("held") for node in graph.graph.nodes)
         self.inputs = inputs
         self.taken = taken
         self.equations: list[TracedEquation] = []

@@ -74,6 +74,8 @@ class LoadedFunction:
     """Inputs that are no arguments of the function, such as the positions of a sort."""
     refused: list[str] = field(default_factory=list)
     """Error of the first call that the code does not accept."""
+    held: bool = False
+    """True if a part is computed under no_grad, through which torch's forward mode goes."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
@@ -106,8 +108,14 @@ def _transformed() -> bool:
     """True if a transform of torch.func or forward mode is active."""
     import torch
 
+    return _in_forward_mode() or torch._C._are_functorch_transforms_active()
+
+
+def _in_forward_mode() -> bool:
+    import torch
+
     level: int = torch.autograd.forward_ad._current_level
-    return level >= 0 or torch._C._are_functorch_transforms_active()
+    return level >= 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,8 @@ class KnownReadings:
     """Arguments of readings that can be called, and so read what is outside too."""
     changes: list[str] = field(default_factory=list)
     """What was another value in a later call, so that derived code was dropped."""
+    held: bool = False
+    """True if any derived code is ``held``."""
 
     def __post_init__(self) -> None:
         def stale() -> bool:
@@ -166,6 +176,8 @@ class KnownReadings:
         """
         import torch
 
+        if self.held and _in_forward_mode():
+            return UNCHANGED
         if torch.compiler.is_compiling() or _runs_plainly(owner):
             return UncachedCall(None)
         if self.around is not None:
@@ -288,6 +300,7 @@ class KnownReadings:
         self.facts[key, len(found)] = fact
         if new is not None:
             self.made[key] = [*found, new]
+            self.held = self.held or new.held
             self.around, self.owner = around, function
         elif warn and not again:
             message = f"{name} runs unchanged, under torch's autograd: {fact.refused}"
@@ -390,6 +403,7 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         kind=found.kind,
         prepared=prepared,
         computed=found.computed,
+        held=found.held,
     )
     plain = cost_of(found.function, found.tensors)
     code = _as_of_tensors(found.operation)
@@ -657,6 +671,8 @@ def _run_uncached(
         known.leave(key)
         return plain(*args, **named)
     known.remember(key, _prebound_call(made, bound, args, named, module))
+    if made.held and _in_forward_mode():  # read just now
+        return plain(*args, **named)
     return _run_derived(made, plain, bound, module)
 
 

@@ -89,6 +89,8 @@ class Reading:
     """Checks of tensor values, with an error if they fail."""
     written: Collection[str] = ()
     """Inputs with positions of writes; in the operation, nothing is written at a negative one."""
+    held: bool = False
+    """True if a part is computed under no_grad; it has a tangent, the operation's part has none."""
 
 
 def read_torch(
@@ -287,6 +289,7 @@ def _reading(
         kind=next(iter(call.kinds), None),  # type: ignore[attr-defined]
         asked=tuple(map(str, context.answers)),
         written=context.written,
+        held=context.held,
         computed=computed,
     )
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.utils import prune
 from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.checkpoint import checkpoint
@@ -903,3 +904,21 @@ def test_the_first_call_may_be_in_inference_mode():
         f(x.detach().clone(), w)
     found, want = (torch.autograd.grad(g(x, w).sin().sum(), (x, w)) for g in (f, rms))
     torch.testing.assert_close(found, want)
+
+
+def test_forward_mode_goes_through_what_is_under_no_grad():
+    """As in torch: there such a function runs unchanged, also where it is read in that mode."""
+
+    def scaled(x):
+        with torch.no_grad():
+            s = x.abs().amax(1, keepdim=True)
+        return torch.tanh(x / s)
+
+    x, d = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    _, want = torch.func.jvp(scaled, (x,), (d,))
+    f = derive.differentiate(scaled, time=99, memory=99)
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(f(forward_ad.make_dual(x, d))).tangent
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(torch.func.jvp(f, (x,), (d,))[1], want)
+    assert "Scaled" in str(f(x.requires_grad_()).grad_fn)
