@@ -227,8 +227,9 @@ class Judge:
             if self.is_kept(made, n, max(self.subject.tolerance, tolerance)):
                 continue
             if self.is_kink(made, n, max(self.subject.tolerance, tolerance)):
-                text = f"{condition} the slope jumps, and backward takes another one than torch"
-                yield AuditFinding(n, text.strip(), REMARK)
+                text = self.which_slope(made, n, max(self.subject.tolerance, tolerance))
+                if text:
+                    yield AuditFinding(n, f"{condition} {text}".strip(), REMARK)
                 continue
             level, given = silent, made.given.get(n)
             if given is None and n in self.without:
@@ -278,9 +279,36 @@ class Judge:
                 abs(float(given.reshape(-1)[p] - r.reshape(-1)[p])) <= tolerance * most
                 for r in near_by
             )
-            or self._jumps(made, n, _unit(made.args[n], p))
+            or self._jumps(made, {n: _unit(made.args[n], p)})
             for p in places
         )
+
+    def which_slope(self, made: Outcome, n: int, tolerance: float) -> str:
+        """Return a remark on the slope that backward takes at a kink, "" if it is torch's.
+
+        Where values that tie grow alike, the slope does not jump: it is the sum of their gradients.
+        """
+        import torch
+
+        with suppress(Exception):
+            found = by_autograd(self.subject, made.args, made.cotangents) or {}
+            if near(made.given[n], found[n], tolerance):
+                return ""
+            ones = {m: torch.ones_like(made.args[m]) for m in found if m not in self.skipped}
+            for along in ({n: ones[n]}, ones):
+                if any(one.dtype != torch.float64 for one in along.values()):
+                    continue
+                right = slope(self.subject, made.args, made.cotangents, along)[0]
+                ours = sum(float(made.given[m].sum()) for m in along)
+                far = abs(ours - right) > 1e-2 * max(1e-2, abs(ours), abs(right))
+                if far and not self._jumps(made, along):
+                    every = " and ".join(self.names[m] for m in along)
+                    return (
+                        "the slope jumps, and backward takes none between: where all of "
+                        f"{every} grows alike, it is {right:.4g}, and backward adds up to "
+                        f"{ours:.4g}"
+                    )
+        return "the slope jumps, and backward takes another one than torch"
 
     def is_smooth(self, made: Outcome, n: int) -> bool:
         """True if the right gradient is the same at neighboring points: no kink, no tie."""
@@ -305,16 +333,16 @@ class Judge:
                 continue
         return found
 
-    def _jumps(self, made: Outcome, n: int, unit: Any) -> bool:
+    def _jumps(self, made: Outcome, along: Mapping[int, Any]) -> bool:
         step = 1e-4
         sides = []
         for sign in (1, -1):
-            there = [a + sign * step * unit if m == n else a for m, a in enumerate(made.args)]
+            there = [
+                a + sign * step * along[m] if m in along else a for m, a in enumerate(made.args)
+            ]
             with self.subject.moved(made.args, there):
                 try:
-                    sides.append(
-                        slope(self.subject, there, made.cotangents, {n: unit}, step / 8)[0]
-                    )
+                    sides.append(slope(self.subject, there, made.cotangents, along, step / 8)[0])
                 except Exception:
                     return True
         return not abs(sides[0] - sides[1]) <= 1e-2 * max(1e-2, *map(abs, sides))
@@ -409,7 +437,7 @@ class Judge:
             given = tangents(self.subject, made.args, along)
             if self._is_right(made, given, along):
                 continue
-            if not any(self._jumps(made, n, v) for n, v in along.items()):
+            if not any(self._jumps(made, {n: v}) for n, v in along.items()):
                 names = ", ".join(self.names[n] for n in along)
                 return f"along {names}, {self._place(made, given, along)}"
         return "" if alone else None

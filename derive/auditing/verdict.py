@@ -295,7 +295,9 @@ class Audit:
                 if n in constant or judge.is_kept(made, n, self.subject.tolerance):
                     continue
                 if judge.is_kink(made, n, self.subject.tolerance):
-                    yield AuditFinding(n, "the slope jumps, and backward takes another one", REMARK)
+                    text = judge.which_slope(made, n, self.subject.tolerance)
+                    if text:
+                        yield AuditFinding(n, text, REMARK)
                     continue
                 if self._is_unread(made, n):
                     self.unread.add(n)
@@ -418,6 +420,8 @@ class Audit:
             )
         remarks = [*self.remarks]
         for of, texts in told.remarks.items():
+            kinks = [t for t in texts if "the slope jumps" in t]
+            texts = [t for t in texts if t not in kinks[1:]]
             remarks += [t if of is None else f"{self.names[of]}: {t}" for t in texts]
         if explained is not None and explained.unread and at_all:
             remarks.append(

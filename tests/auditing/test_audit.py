@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from kit.each import in_turns
+from kit.each import each_row, in_turns
 from kit.functions import (
     EXAMPLES,
     OPERATIONS,
@@ -427,6 +427,35 @@ def test_another_slope_at_a_kink_is_a_remark():
     report = derive.audit(Relu, torch.tensor([0.3, -1.2, 0.8, -0.4, 2.1, -0.7]))
     assert report.right
     assert any("slope jumps" in text for text in report.remarks)
+
+
+TIES = [
+    (lambda x, top: x == top, "takes none between: where all of x grows alike, it is"),
+    (lambda x, _: torch.nn.functional.one_hot(x.argmax(1), 4), "takes another one than torch"),
+    (lambda x, top: (x == top) / (x == top).sum(1, keepdim=True), ""),
+]
+
+
+@each_row("share, said", TIES)
+def test_the_slopes_of_ties_are_told_apart(share, said):
+    """The whole gradient for each tie is no slope, for the first one it is; shares are torch's."""
+
+    class Top(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x, x.amax(1))
+            return x.amax(1)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, m = ctx.saved_tensors
+            return share(x, m.unsqueeze(1)) * g.unsqueeze(1)
+
+    x = torch.tensor([[1.0, 2.0, 2.0, 0.0], [3.0, 3.0, 3.0, 1.0], [0.0, 1.0, 2.0, 3.0]])
+    report = derive.audit(Top, x)
+    assert report.right
+    kinks = [text for text in report.remarks if "the slope jumps" in text]
+    assert len(kinks) == bool(said) and said in "".join(kinks)
 
 
 def second_of(function, old="ctx", new="ctx"):

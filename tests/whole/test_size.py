@@ -10,7 +10,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 88_600,
     "derive/algebra": 4_400,
-    "derive/auditing": 6_900,
+    "derive/auditing": 7_000,
     "derive/blocks": 700,
     "derive/calculus": 7_200,
     "derive/catalog": 1_600,
