@@ -41,7 +41,14 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace as replaced
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import at_deltas, has_a_member, held_conditions, known, lone_atom
+from derive.calculus.guards import (
+    at_deltas,
+    group_by_indices,
+    has_a_member,
+    held_conditions,
+    known,
+    lone_atom,
+)
 from derive.calculus.lets import Let, Lets
 from derive.calculus.value_analysis import ValueFacts, taken_where
 from derive.notation.guards import added_conditions
@@ -328,7 +335,8 @@ def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[ex.Index, ex.Expr
     if not cancels and not _has_nonlinear_use(lets, let.name):
         return ONE
     condition = substitute(taken, mapping)
-    return mul(atom(ex.Iverson(condition)), exists_bracket(lets, condition, let.binders))
+    brackets = (atom(ex.Iverson(c)) for c in group_by_indices(condition))
+    return mul(*brackets, exists_bracket(lets, condition, let.binders))
 
 
 def _has_nonlinear_use(lets: Lets, name: str) -> bool:

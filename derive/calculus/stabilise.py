@@ -5,6 +5,7 @@
     exp(f) * exp(-lse)            =  exp(f - lse)           within one term only
     log(c * exp(f))               =  log(c) + f
     logsumexp_k (f + g)           =  g + logsumexp_k f      g without k
+    logsumexp_[k | T[k] = s] (f + g[T[k]])  =  g[s] + logsumexp_[k | T[k] = s] f
     log(1 + exp f)                =  softplus(f)
     log(1 + f)                    =  log1p(f)
     1/(1 + exp f)                 =  sigmoid(-f)
@@ -23,7 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Rel, accesses, free_indices
-from derive.algebra.logic import conjunction
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -31,6 +33,7 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     constant,
@@ -42,8 +45,8 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.substitution import substitute
-from derive.calculus.guards import has_a_member
+from derive.algebra.substitution import replace, substitute
+from derive.calculus.guards import has_a_member, simplify_guards, without_guards
 from derive.calculus.lets import Lets
 
 _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
@@ -121,11 +124,16 @@ POWERS: Mapping[str, Callable[[Lets, Poly, Fraction], Poly | None]] = {
 
 
 def stable_logsumexp(
-    lets: Lets, binders: tuple[Index, ...], body: Poly, condition: Expr | None
+    lets: Lets, binders: tuple[Index, ...], body: Poly, condition: Expr | None, taken: bool = False
 ) -> Poly:
-    """logsumexp over binders, with the terms that lack them outside."""
+    """logsumexp over binders, with the terms that lack them outside.
+
+    ``taken`` tells that the condition holds somewhere wherever the result is read.
+    """
     bound = frozenset(binders)
-    if condition is not None and not _certainly_taken(lets, binders, condition):
+    if taken and condition is not None:
+        body = _with_segments(lets.bounds, body, conditions_of(condition), bound)
+    elif condition is not None and not _certainly_taken(lets, binders, condition):
         # The logsumexp of nothing is -inf, which has no terms to pull out.
         return lets.reduction("logsumexp", binders, body, condition)
     body = _shifts_opened(lets, body, bound)
@@ -136,6 +144,27 @@ def stable_logsumexp(
     if outside.terms:
         lets.used(_SHIFT)
     return add(outside, lets.reduction("logsumexp", binders, inside, condition))
+
+
+def _segment(condition: Expr, bound: frozenset[Index]) -> tuple[Expr, Index] | None:
+    """(T[k], s) if the condition is T[k] = s, for a tensor read at the bound indices."""
+    match condition:
+        case Rel("==", left, right):
+            sides = as_atom(as_poly(left)), as_atom(as_poly(right))
+            for place, s in (sides, sides[::-1]):
+                if isinstance(place, Access) and isinstance(s, Index):
+                    return (place, s) if free_indices(place) & bound and s not in bound else None
+    return None
+
+
+def _with_segments(
+    bounds: Bounds, body: Poly, conditions: Sequence[Expr], bound: frozenset[Index]
+) -> Poly:
+    """The body with s for T[k], under the conditions T[k] = s, and without their guards."""
+    found: dict[Expr, Expr] = dict(pair for c in conditions if (pair := _segment(c, bound)))
+    whole: Expr = body
+    inside = simplify_guards(bounds, replace(whole, found.get))
+    return as_poly(without_guards(inside, frozenset(conditions)))
 
 
 def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) -> bool:
@@ -339,7 +368,7 @@ def _lone_factors(p: Poly) -> tuple[Expr, ...]:
     return p.terms[0].factors if len(p.terms) == 1 else ()
 
 
-def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
+def _as_logsumexp(lets: Lets, p: Poly, taken: bool = False) -> Poly | None:
     """The logsumexp with exponential p = Sum_binders [conditions] exp(f), if p has this form."""
     if len(p.terms) != 1 or p.terms[0].coef != 1:
         return None
@@ -358,7 +387,34 @@ def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
         return None
     exponents = (_by_definition(lets, f) for f in exponentials)
     condition = conjunction(conditions) if conditions else None
-    return stable_logsumexp(lets, t.binders, add(*exponents), condition)
+    return stable_logsumexp(lets, t.binders, add(*exponents), condition, taken)
+
+
+def _has_reader(lets: Lets, p: Poly, at: Mapping[Index, Expr]) -> bool:
+    """True if an index of the positions is itself in the sum p there: s = T[n], over T[k] = s.
+
+    Other conditions of the sum hold for it in the branches around.
+    """
+    if len(p.terms) != 1:
+        return False
+    (t,) = p.terms
+    masks = [f.condition for f in t.factors if isinstance(f, Iverson)]
+    conditions = [c for mask in masks for c in conditions_of(mask)]
+    segments = [_segment(c, frozenset(t.binders)) for c in conditions]
+    if len(t.binders) != 1 or not any(segments):
+        return False
+    (k,) = t.binders
+    held = frozenset(lets.around)
+
+    def holds(condition: Expr, segment: tuple[Expr, Index] | None, i: Index) -> bool:
+        if segment is None:
+            return substitute(condition, {**at, k: i}) in held
+        place, s = segment
+        return s in at and substitute(place, {k: i}) is without_guards(at[s], held)
+
+    readers = (i for p in at.values() for i in free_indices(p) if i.extent == k.extent)
+    every = list(zip(conditions, segments, strict=True))
+    return any(all(holds(*pair, i) for pair in every) for i in readers)
 
 
 def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
@@ -371,13 +427,14 @@ def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
         return None
     if all(isinstance(p, Index) for p in base.positions):
         return None
-    total = _as_logsumexp(lets, let.body)
+    at = dict(zip(let.formals, base.positions, strict=True))
+    total = _as_logsumexp(lets, let.body, _has_reader(lets, let.body, at))
     if total is None:
         return None
     for a in accesses(total):
         if (made := lets.get(a.tensor)) is not None and made.kind == "logsumexp":
             lets.as_variable(a.tensor)
-    return substitute(total, dict(zip(let.formals, base.positions, strict=True)))
+    return substitute(total, at)
 
 
 def _one_plus(p: Poly, sign: int) -> Poly | None:

@@ -58,6 +58,16 @@ FAULTS = {
         "op f(x[n,(g c),*p], w[c]=1; groups=size(g,2)) -> y\nm[n,g] = mean[c,*p](x[n,(g c),*p])\n"
         "y[n,(g c),*p] = w[c]*(x[n,(g c),*p] - m[n,g])",
     ),
+    "what is alike in a segment, outside of its logsumexp": (
+        "op f(x[n,h], T[n]: int; count=size(s)) -> y\n"
+        "m[s,h] = max[n | T[n] == s](x[n,h])\ne[n,h] = exp(x[n,h] - m[T[n],h])\n"
+        "z[s,h] = sum[n | T[n] == s](e[n,h])\ny[n,h] = e[n,h]/z[T[n],h]",
+        "op f(x[n], w[s], T[n]: int, b[n]: bool) -> y\n"
+        "z[s] = sum[n | T[n] == s and b[n]](exp(x[n]*w[T[n]] - w[T[n]]))\n"
+        "y[n] = where(b[n], exp(x[n]*w[T[n]] - w[T[n]])/z[T[n]], 0)",
+        "op f(x[n], w[s], T[n]: int, U[n]: int) -> y\n"
+        "z[s] = sum[n | T[n] == s](exp(x[n] - w[T[n]]))\ny[n] = exp(x[n] - w[U[n]])/z[U[n]]",
+    ),
     "the root of a difference that is zero": (
         "op f(x[i], q[*p]) -> y\ny[*p] = logsumexp[i](sqrt(q[*p] - q[*p])*x[i]) + q[*p]",
     ),
