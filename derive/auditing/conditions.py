@@ -435,35 +435,12 @@ class Judge:
                 alone[n] = v
         for along in [*({n: v} for n, v in alone.items()), *([alone] if len(alone) > 1 else ())]:
             given = tangents(self.subject, made.args, along)
-            if self._is_right(made, given, along):
+            if _is_right(self.subject, made, given, along):
                 continue
             if not any(self._jumps(made, {n: v}) for n, v in along.items()):
                 names = ", ".join(self.names[n] for n in along)
-                return f"along {names}, {self._place(made, given, along)}"
+                return f"along {names}, {_place(self.subject, made, given, along)}"
         return "" if alone else None
-
-    def _is_right(self, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> bool:
-        told, right, scale = products(made, given, along)
-        return abs(told - right) <= (self.subject.tolerance + 3 * made.doubt) * scale
-
-    def _place(self, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> str:
-        """Name the first element of the outputs with a wrong tangent."""
-        import torch
-
-        for k, g in enumerate(made.cotangents):
-            for place in range(0 if g is None else min(g.numel(), _PLACES)):
-                one = (torch.arange(g.numel(), device=g.device) == place).reshape(g.shape).to(g)
-                single = tuple(one if m == k else None for m in range(len(made.cotangents)))
-                right = right_gradients(self.subject, made.args, single)
-                there = Outcome(made.args, single, *right)
-                if all(bool(r.isfinite().all()) for r in there.right.values()):
-                    if not self._is_right(there, given, along):
-                        at = ", ".join(str(int(i)) for i in one.nonzero()[0])
-                        output = f"output {k}" if len(made.cotangents) > 1 else "the output"
-                        told, want, _ = products(there, given, along)
-                        return f"{output}{f'[{at}]' if at else ''} is {told:.6g}, not {want:.6g}"
-        told, want, _ = products(made, given, along)
-        return f"the product with a cotangent is {told:.6g}, not {want:.6g}"
 
     def of_other_sizes(self) -> Iterator[tuple[Outcome, str]]:
         """Yield the outcomes at other sizes than the examples', where backward runs."""
@@ -515,6 +492,33 @@ class Judge:
             yield AuditFinding(
                 None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK
             )
+
+
+def _is_right(
+    subject: Subject, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]
+) -> bool:
+    told, right, scale = products(made, given, along)
+    return abs(told - right) <= (subject.tolerance + 3 * made.doubt) * scale
+
+
+def _place(subject: Subject, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> str:
+    """Name the first element of the outputs with a wrong tangent."""
+    import torch
+
+    for k, g in enumerate(made.cotangents):
+        for place in range(0 if g is None else min(g.numel(), _PLACES)):
+            one = (torch.arange(g.numel(), device=g.device) == place).reshape(g.shape).to(g)
+            single = tuple(one if m == k else None for m in range(len(made.cotangents)))
+            right = right_gradients(subject, made.args, single)
+            there = Outcome(made.args, single, *right)
+            if all(bool(r.isfinite().all()) for r in there.right.values()):
+                if not _is_right(subject, there, given, along):
+                    at = ", ".join(str(int(i)) for i in one.nonzero()[0])
+                    output = f"output {k}" if len(made.cotangents) > 1 else "the output"
+                    told, want, _ = products(there, given, along)
+                    return f"{output}{f'[{at}]' if at else ''} is {told:.6g}, not {want:.6g}"
+    told, want, _ = products(made, given, along)
+    return f"the product with a cotangent is {told:.6g}, not {want:.6g}"
 
 
 def _unit(arg: Any, place: int) -> Any:
