@@ -23,7 +23,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Rel, accesses, free_indices
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Guard,
+    Index,
+    Iverson,
+    Rel,
+    accesses,
+    free_indices,
+)
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import (
@@ -221,10 +231,23 @@ def _merge(lets: Lets, t: Term) -> Term:
         return t
     merged += named
     rest = [f for f in t.factors if f not in merged]
-    whole = _expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
+    whole = _without_opposites(add(*(_by_definition(lets, f) for f in merged)))
+    whole = _expand_cancelling(lets, whole)
     lets.used(_SHARE)
     factors = [Call("exp", (whole,))] if whole.terms else []
     return make_term(t.coef, t.binders, [*rest, *factors])
+
+
+def _without_opposites(p: Poly) -> Poly:
+    """p without X[e] - X[e'] where e' is e under a guard: where that fails the whole is masked."""
+    for t in p.terms:
+        if not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access):
+            a = t.factors[0]
+            bare = [e.position if isinstance(e, Guard) else e for e in a.positions]
+            opposite = make_term(-t.coef, (), (Access(a.tensor, tuple(bare)),))
+            if opposite in p.terms:
+                return _without_opposites(poly(x for x in p.terms if x not in (t, opposite)))
+    return p
 
 
 def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) -> bool:
@@ -393,7 +416,7 @@ def _as_logsumexp(lets: Lets, p: Poly, taken: bool = False) -> Poly | None:
 def _has_reader(lets: Lets, p: Poly, at: Mapping[Index, Expr]) -> bool:
     """True if an index of the positions is itself in the sum p there: s = T[n], over T[k] = s.
 
-    Other conditions of the sum hold for it in the branches around.
+    Other conditions of the sum hold for it in the branches around, or guard the positions.
     """
     if len(p.terms) != 1:
         return False
@@ -404,15 +427,17 @@ def _has_reader(lets: Lets, p: Poly, at: Mapping[Index, Expr]) -> bool:
     if len(t.binders) != 1 or not any(segments):
         return False
     (k,) = t.binders
-    held = frozenset(lets.around)
+    guards = [e.condition for e in at.values() if isinstance(e, Guard)]
+    held = {*lets.around, *(c for guard in guards for c in conditions_of(guard))}
+    places = {s: e.position if isinstance(e, Guard) else e for s, e in at.items()}
 
     def holds(condition: Expr, segment: tuple[Expr, Index] | None, i: Index) -> bool:
         if segment is None:
-            return substitute(condition, {**at, k: i}) in held
+            return substitute(condition, {**places, k: i}) in held
         place, s = segment
-        return s in at and substitute(place, {k: i}) is without_guards(at[s], held)
+        return substitute(place, {k: i}) is places.get(s)
 
-    readers = (i for p in at.values() for i in free_indices(p) if i.extent == k.extent)
+    readers = (i for e in places.values() for i in free_indices(e) if i.extent == k.extent)
     every = list(zip(conditions, segments, strict=True))
     return any(all(holds(*pair, i) for pair in every) for i in readers)
 

@@ -67,6 +67,9 @@ FAULTS = {
         "y[n] = where(b[n], exp(x[n]*w[T[n]] - w[T[n]])/z[T[n]], 0)",
         "op f(x[n], w[s], T[n]: int, U[n]: int) -> y\n"
         "z[s] = sum[n | T[n] == s](exp(x[n] - w[T[n]]))\ny[n] = exp(x[n] - w[U[n]])/z[U[n]]",
+        "op f(x[n], T[n]: int, h[k]; size(s)=5) -> y\nm[s] = max[n | T[n] == s](x[n])\n"
+        "e[n] = exp(x[n] - m[T[n]])\nz[s] = sum[n | T[n] == s](e[n])\n"
+        "y[s] = sum[n | T[n] == s](e[n]/z[T[n]]*h[T[n]])",
     ),
     "the root of a difference that is zero": (
         "op f(x[i], q[*p]) -> y\ny[*p] = logsumexp[i](sqrt(q[*p] - q[*p])*x[i]) + q[*p]",
