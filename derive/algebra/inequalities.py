@@ -12,7 +12,7 @@ Running code rejects a negative size, so every size is at least 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
 
@@ -38,7 +38,7 @@ class Bounds:
 
     ``sizes`` has the expression that gives the size of an extent, or None where it is read on an
     axis; no group is among them. ``integers`` names the parameters that are integers; of their
-    sign nothing is known. ``positions`` has the extent that all values of an integer tensor are
+    sign nothing is known. ``positions`` has the extents that all values of an integer tensor are
     positions of, ``least`` a number of positions that an extent has at least.
 
     >>> bounds = Bounds({"k": None, "l": None, "m": Size("k") + Size("l")})
@@ -52,13 +52,15 @@ class Bounds:
         self,
         sizes: Mapping[str, ex.Expr | None] | None = None,
         integers: Iterable[str] = (),
-        positions: Mapping[str, str] | None = None,
+        positions: Mapping[str, Sequence[str]] | None = None,
         least: Mapping[str, int] | None = None,
     ) -> None:
         self._given = sizes or {}
         self._integers = frozenset(integers)
         self.positions = positions or {}
         self._least = least or {}
+        self._among: dict[ex.Index, Sequence[str]] = {}
+        """Index for a read of such a tensor -> the other extents."""
         self._sizes: dict[str, Polynomial] = {}
         self._proved: dict[Polynomial, bool] = {}
         self._forms: dict[ex.Expr, Polynomial | None] = {}
@@ -152,7 +154,10 @@ class Bounds:
 
         def index(part: ex.Expr) -> ex.Expr | None:
             if isinstance(part, ex.Access) and part.tensor in self.positions:
-                return ex.Index(repr(part), self.positions[part.tensor])
+                extent, *others = self.positions[part.tensor]
+                value = ex.Index(repr(part), extent)
+                self._among[value] = others
+                return value
             return None
 
         return replace(e, index) if self.positions else e
@@ -237,7 +242,8 @@ class Bounds:
                 given = self.definition(extent) or own
                 return [given - own, own - given] if self.size(extent) == own != given else []
             case ex.Index(_, extent):
-                return [self.size(extent) - _ONE - own]
+                every = (extent, *self._among.get(e, ()))
+                return [self.size(x) - _ONE - own for x in every]
             case ex.Call("floordiv", (above, below)):
                 a, step = self.form(above), self.form(below)
                 if a is None or step is None or not self.at_most(_ONE, step):

@@ -33,6 +33,7 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Rel,
+    Size,
     Where,
     accesses,
     free_indices,
@@ -239,10 +240,23 @@ def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
     size = bounds.size(k.extent).number
     known = range(min(int(size), _MOST_TRIED)) if size is not None else range(1)
     places: list[Expr] = [*sorted(same, key=lambda i: i.name), *map(num, known)]
+    places += _solutions(bounds, condition, k)
     return any(
         all(bounds.holds(c) is True for c in conditions_of(substitute(condition, {k: place})))
         for place in places
     )
+
+
+def _solutions(bounds: Bounds, condition: Expr, k: Index) -> Iterator[Expr]:
+    """The positions of k that a conjunct T[i] = k names, where they certainly exist."""
+    for c in conditions_of(condition):
+        match c:
+            case Rel("==", left, right):
+                sides = as_atom(as_poly(left)), as_atom(as_poly(right))
+                for place, own in (sides, sides[::-1]):
+                    inside = Rel("<=", num(0), place), Rel("<", place, Size(k.extent))
+                    if own is k and all(bounds.holds(x) is True for x in inside):
+                        yield place
 
 
 def guard_rule() -> Rule:
@@ -293,13 +307,14 @@ def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:
     return {e.name: e.size for e in extents if not e.group}
 
 
-def certain_positions(op: Operation) -> dict[str, str]:
-    """Tensor -> an extent that every value of the tensor is a position of."""
+def certain_positions(op: Operation) -> dict[str, list[str]]:
+    """Tensor -> the extents that every value of the tensor is a position of."""
     axes = _declared_axes(op)
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for position, extent in _unguarded_positions(op):
         if isinstance(position, Access) and _covers_tensor(position, axes[position.tensor]):
-            found.setdefault(position.tensor, extent)
+            extents = found.setdefault(position.tensor, [])
+            extents += [] if extent in extents else [extent]
     return found
 
 
@@ -337,8 +352,8 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
 
     def bare(position: Expr, axis: Expr) -> Expr:
         inner = position.position if isinstance(position, Guard) else position
-        known = certain.get(inner.tensor) if isinstance(inner, Access) else None
-        return inner if isinstance(axis, Index) and axis.extent == known else position
+        known = certain.get(inner.tensor, ()) if isinstance(inner, Access) else ()
+        return inner if isinstance(axis, Index) and axis.extent in known else position
 
     if not certain:
         return op.equations

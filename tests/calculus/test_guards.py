@@ -70,15 +70,15 @@ def test_some_position_is_met_for_certain():
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
 CERTAIN = {
-    "y[k] = v[s[k]]*u[0]": {"s": "n"},
-    "y[k] = sum[l](exp(v[t[k,l]])*u[l])": {"t": "n"},
-    "y[k] = x[k,s[k]]/v[T]": {"s": "n", "T": "n"},
-    "e[k] = v[s[k]]\ny[k] = where(c[k], e[k], 0)": {"s": "n"},
-    "y[k,l] = u[l]*v[s[k]] + x[s[k],0]": {"s": "n"},
-    "y[l] = sum[k](x[k,t[k,l]])": {"t": "n"},
-    "y[k] = detach(v[s[k]])**2": {"s": "n"},
-    "y[k] = where(v[s[k]] > 0, u[0], 0)": {"s": "n"},
-    "y[k] = [v[s[k]] > 0 and c[k]]": {"s": "n"},
+    "y[k] = v[s[k]]*u[0]": {"s": ["n"]},
+    "y[k] = sum[l](exp(v[t[k,l]])*u[l])": {"t": ["n"]},
+    "y[k] = x[k,s[k]]/v[T]": {"s": ["n"], "T": ["n"]},
+    "e[k] = v[s[k]]\ny[k] = where(c[k], e[k], 0)": {"s": ["n"]},
+    "y[k,l] = u[l]*v[s[k]] + x[s[k],0]": {"s": ["n", "k"]},
+    "y[l] = sum[k](x[k,t[k,l]])": {"t": ["n"]},
+    "y[k] = detach(v[s[k]])**2": {"s": ["n"]},
+    "y[k] = where(v[s[k]] > 0, u[0], 0)": {"s": ["n"]},
+    "y[k] = [v[s[k]] > 0 and c[k]]": {"s": ["n"]},
     # A guard, or a part of the tensor.
     "y[k] = [c[k] and v[s[k]] > 0]": {},
     "y[k] = where(c[k], v[s[k]], 0)": {},
@@ -98,11 +98,13 @@ def test_only_what_is_always_read_is_certain(equations):
 
 
 def test_bounds_know_of_every_element():
-    bounds = Bounds(positions={"s": "n"})
+    bounds = Bounds(positions={"s": ["n"]})
     for position in (Access("s", (Index("k", "k"),)), Access("s", (num(0),))):
         assert bounds.holds(Rel("<=", num(0), position)) is True
         assert bounds.holds(Rel("<", position, Size("n"))) is True
         assert bounds.holds(Rel("<", position, num(3))) is None
+    bounds = Bounds(positions={"s": ["n", "m"]})
+    assert bounds.holds(Rel("<", Access("s", (num(0),)), Size("m"))) is True
     other = Access("t", (Index("k", "k"),))
     assert bounds.holds(Rel("<", other, Size("n"))) is None
 

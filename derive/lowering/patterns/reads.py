@@ -68,7 +68,7 @@ def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
     size, extents = bounds.size(extent), {i.extent for i in free_indices(position)}
     for tensor, along in bounds.positions.items():
         own = (axis is not None and axis.extent in extents for axis in _tensor_axes(scope, tensor))
-        if bounds.size(along) == size and all(own):
+        if size in map(bounds.size, along) and all(own):
             return False
     compared = (
         isinstance(part, Size) and bounds.size(part.extent) == size
