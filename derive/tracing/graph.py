@@ -110,6 +110,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     fixed, alike, last = _ASSUMED.get()
     shapes = ShapeEnv(duck_shape=alike)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    mode.cache_enabled = False
     free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
     fakes = []
     for name, t in tensors.items():
