@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import sympy
@@ -232,9 +232,22 @@ class Samples:
         Spare draws change one size of the examples, because a function may restrict the others.
         They are used only if the others are too few.
         """
-        sizes, atoms = self.sizes, [a for v in self.inputs.values() for a in v.atoms]
-        symbols = sorted({s for a in atoms for s in a.size.free_symbols}, key=str)
-        hints = {s: sizes.hint(s) for s in symbols}
+        for seed, (way, asked, spare) in enumerate(self._ways):
+            yield partial(self._draw, way, 100 * seed), asked, spare
+        if self.sizes.takes(self._hints):
+            yield partial(self._example, self._hints), "", False
+
+    @cached_property
+    def _hints(self) -> dict[Any, int]:
+        """The sizes of the examples."""
+        symbols = {s for v in self.inputs.values() for a in v.atoms for s in a.size.free_symbols}
+        return {s: self.sizes.hint(s) for s in sorted(symbols, key=str)}
+
+    @cached_property
+    def _ways(self) -> list[tuple[Mapping[Any, int], str, bool]]:
+        """The sizes of each draw but the last, with what `draws` says of them."""
+        sizes, hints = self.sizes, self._hints
+        symbols = [*hints]
         odd = {s: 3 + 2 * n for n, s in enumerate(symbols)}
         even = {s: 2 * (n + 2) for n, s in enumerate(symbols)}
         plain = [hints, odd, dict.fromkeys(symbols, 4), even]
@@ -242,22 +255,14 @@ class Samples:
         ways = [(way, "", False) for way in plain if sizes.takes(way)]
         ways += [(way, asked, False) for way, asked in other_branches(sizes, self.inputs, hints)]
         near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
-        ways += [(way, "", True) for way in near if sizes.takes(way)]
-        for seed, (way, asked, spare) in enumerate(ways):
-            yield partial(self._draw, way, 100 * seed), asked, spare
-        if sizes.takes(hints):
-            yield partial(self._example, hints), "", False
+        return ways + [(way, "", True) for way in near if sizes.takes(way)]
 
     def undivided(self) -> Iterator[Callable[[int], dict[str, Any]]]:
         """Yield draws at sizes that are no multiples of what they are assumed to be.
 
         The operation must reject these sizes, or agree with a function that takes them.
         """
-        symbols = sorted(
-            {s for v in self.inputs.values() for a in v.atoms for s in a.size.free_symbols}, key=str
-        )
-        hints = {s: self.sizes.hint(s) for s in symbols}
-        ways = [{s: h + n for s, h in hints.items()} for n in (1, 3)]
+        ways = [{s: h + n for s, h in self._hints.items()} for n in (1, 3)]
         for seed, way in enumerate(filter(self.sizes.leaves_rest, ways)):
             yield partial(self._draw, way, 5000 + 100 * seed)
 
