@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -13,7 +13,7 @@ import sympy
 from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.tracing.cost_report import cost_of
+from derive.tracing.cost_report import cost_of, counting
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
@@ -416,6 +416,13 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     """True if derived code needs a tensor that is too large for the memory."""
     if sum(t.numel() for t in given.values()) < _MANY:
         return False
+    import torch
+
+    with torch.device("meta"), suppress(Exception), counting() as counted:
+        own = {n: torch.empty_like(t).requires_grad_(t.requires_grad) for n, t in given.items()}
+        _values_and_gradients(f(*own.values()), own)
+        return bool(counted.largest > _ROOM)
+    # Some operations run without data on a fake device alone, which takes ten times as long.
     cost = cost_of(lambda **tensors: f(*tensors.values()), given)
     return cost is not None and cost.largest > _ROOM
 
