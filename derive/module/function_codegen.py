@@ -455,20 +455,16 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     )
     bodies = [tuple(zip(*pair, strict=True)) for pair in zip(unset, needs, strict=True)]
     # The first that is shortest: an attribute that is read twice has no name then.
-    return lines + min((_both_orders(op, program, bodies, n) for n in (1, 2)), key=len)
+    ways = dict.fromkeys(tuple(_read_from_ctx(op, program, bodies, n)) for n in (1, 2))
+    return lines + min((_both_orders(op, program, way) for way in ways), key=len)
 
 
-def _both_orders(op: Operation, program: Program, bodies: Sequence[Body], most: int) -> list[str]:
-    """Return the lines of backward from the saved tensors on.
-
-    What a body reads at most ``most`` times of ctx has no name.
-    """
+def _both_orders(op: Operation, program: Program, bodies: Sequence[Body]) -> list[str]:
+    """Return the lines of backward from the saved tensors on."""
     first, later = (
         _BackwardBody(op, program, body, precision)
         for body, precision in zip(
-            _read_from_ctx(op, program, bodies, most),
-            (program.first_order_precision, program.backward_precision),
-            strict=True,
+            bodies, (program.first_order_precision, program.backward_precision), strict=True
         )
     )
     # An order also casts what it does not read, so that both share a line; in first order, the

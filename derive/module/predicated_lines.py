@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from itertools import chain, groupby
 
 from derive.module.pretty_printer import any_of, assigned, indented, statements
@@ -113,10 +113,14 @@ def _statements(items: Sequence[Item], indent: int) -> list[str]:
     made: list[str] = []
     for is_line, group in groupby(items, lambda item: item.line is not None):
         if is_line:
-            made += statements([item.line for item in group if item.line is not None], indent)
+            made += _of_lines(tuple(x.line for x in group if x.line is not None), indent)
         else:
             made += (s for item in group for s in item.printed(indent))
     return made
+
+
+_of_lines = lru_cache(maxsize=2**10)(statements)
+"""The statements of lines: of each run of them, `fewest_lines` asks for many texts."""
 
 
 @dataclass(frozen=True)
