@@ -237,7 +237,12 @@ class SymbolicSizes:
         if a.is_Atom and b.is_Atom:
             return False
         if (a, b) not in self._equal:
-            self._equal[a, b] = bool(sympy.cancel(sympy.together(a - b)) == 0)
+            # Most differ at one point; it takes much longer to see that a difference is 0.
+            e = a - b
+            symbols = [] if e.has(sympy.Function) else sorted(e.free_symbols, key=str)
+            at = e.xreplace({s: sympy.Integer(7 + 4 * n) for n, s in enumerate(symbols)})
+            differs = at.is_Rational and at != 0
+            self._equal[a, b] = not differs and bool(sympy.cancel(sympy.together(e)) == 0)
         return self._equal[a, b]
 
     def quotient(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
