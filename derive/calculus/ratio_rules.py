@@ -108,13 +108,14 @@ def _defining_sums(lets: Lets, base: ex.Expr) -> Iterator[Poly]:
         return
     assert isinstance(base, ex.Access)
     whole = let.body_at(base.positions)
-    for _ in range(_DEEPEST):
-        yield whole
+    yield whole
+    for _ in range(_DEEPEST - 1):
         inner = (lets.definition(f.tensor) for f in _factor_accesses(whole))
         opened = next((let for let in inner if let is not None), None)
         if opened is None:
             return
         whole = inline(whole, opened)
+        yield whole
 
 
 def _factor_accesses(p: Poly) -> Iterator[ex.Access]:
