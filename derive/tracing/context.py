@@ -247,9 +247,7 @@ class Context:
         node = elementwise(f, values)
         if any(leaves_out(v.node) for v in values):
             node = self.outward(node)
-        kinds = {v.kind for v in values}
-        found = kind or next((k for k in ("float", "int", "bool") if k in kinds), "float")
-        return tv.TracedValue(self.axes_of(values), node, found)
+        return tv.TracedValue(self.axes_of(values), node, kind or tv.joint_kind(values))
 
     def masked(self, x: tv.TracedValue, mask: tv.TracedValue) -> tv.TracedValue:
         """Return the elements of x where a mask of its first axes holds, along one axis."""

@@ -28,6 +28,7 @@ from derive.tracing.values import (
     TracedRead,
     TracedValue,
     apply,
+    joint_kind,
     walk,
 )
 
@@ -359,10 +360,9 @@ def addcdiv(
 
 @of_each_element("where")
 def choice(context: Context, c: TracedValue, a: Any, b: Any) -> TracedValue:
-    kinds = {context.value(x).kind for x in (a, b)}
-    if kinds != {"bool"}:
+    kind = joint_kind(map(context.value, (a, b)))
+    if kind != "bool":
         a, b = as_number(a), as_number(b)
-    kind = next(k for k in ("float", "int", "bool") if k in kinds)
     return context.elementwise(where, _as_condition(context, c), a, b, kind=kind)
 
 

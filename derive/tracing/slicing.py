@@ -53,6 +53,8 @@ def beginning_at(
     if length == 1:
         one = select(context, x, dim, first)
         return one.with_unit_axis(dim)
+    if not x.axes[dim] and length == 0:
+        return x.with_axis(dim, (Atom.new(length),))
     if not x.axes[dim]:
         raise unread("a part of an axis of size 1 is not supported")
     x, atom = context.single(with_runs_named(context, x, dim), dim)

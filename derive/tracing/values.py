@@ -6,7 +6,7 @@ binds occurs nowhere else, so that no substitution captures it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
@@ -198,7 +198,7 @@ def new_axis(size: Any) -> Axis:
 
 
 def size_of(axis: Sequence[Atom]) -> sympy.Expr:
-    return sympy.prod([a.size for a in axis])
+    return sympy.prod([a.size for a in axis], sympy.S.One)
 
 
 def kind_of(tensor: Any) -> str:
@@ -206,6 +206,12 @@ def kind_of(tensor: Any) -> str:
     if tensor.is_floating_point():
         return "float"
     return "bool" if "bool" in str(tensor.dtype) else "int"
+
+
+def joint_kind(values: Iterable[TracedValue]) -> str:
+    """Return the kind of torch's promotion of several."""
+    kinds = {v.kind for v in values}
+    return next(k for k in ("float", "int", "bool") if k in kinds)
 
 
 def input_value(name: str, axes: tuple[Axis, ...], kind: str) -> TracedValue:

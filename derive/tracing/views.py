@@ -12,6 +12,7 @@ from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.tracing import values as tv
 from derive.tracing.context import Context, operation
+from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import unread
 
 
@@ -69,7 +70,9 @@ def expand(context: Context, x: tv.TracedValue, *args: Any, **_: Any) -> tv.Trac
         if context.sizes.equal(have, size):
             made.append(axis)
         elif name not in ("repeat", "tile", "repeat_interleave"):
-            made.append((tv.Atom.new(size),))
+            if axis:
+                context.sizes.unify(have, size)
+            made.append(axis or (tv.Atom.new(size),))
         elif (times := context.sizes.quotient(size, have)) is None:
             raise unread("repeats that differ between elements are not supported")
         else:
@@ -143,8 +146,10 @@ def unbind(context: Context, x: tv.TracedValue, dim: int = 0) -> list[tv.TracedV
 def cat(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv.TracedValue:
     tensors = [t for t in tensors if t.axes]
     dim = tensors[0].place_of(dim)
+    kind, tensors = tv.joint_kind(tensors), _of_one_kind(tensors)
+    tensors = [t for t in tensors if t.shape[dim] != 0] or tensors[:1]
     if len(tensors) == 1:
-        return tensors[0]
+        return replace(tensors[0], kind=kind)
     lengths = [t.shape[dim] for t in tensors]
     if all(context.sizes.equal(n, lengths[0]) for n in lengths):
         if lengths[0] == 1:
@@ -160,13 +165,14 @@ def cat(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv
         t, atom = context.single(t, dim)
         if not _is_read_alone(context, t.node, atom):
             # The axis of a named part implies its size.
-            t, atom = context.single(context.again_named(t, "part"), dim)
-        singles.append(t.without_axis(dim).at({atom: tv.Position(total)}))
+            t, atom = context.single(context.again_named(as_number(t), "part"), dim)
+        singles.append(as_number(t).without_axis(dim).at({atom: tv.Position(total)}))
     values = context.aligned(*singles)
     axes = context.axes_of(values)
     body = tv.TracedApply("concat", (tv.Position(total), *(v.node for v in values)))
-    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), body, values[0].kind)
-    return context.named_variable(made, "joined")
+    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), body, tv.joint_kind(values))
+    made = context.named_variable(made, "joined")
+    return as_truth(made) if kind == "bool" else made
 
 
 def _is_read_alone(context: Context, node: tv.TracedNode, atom: tv.Atom) -> bool:
@@ -207,13 +213,18 @@ def _concatenated_by_choice(
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
         node = tv.apply("where", tv.Position(total) < end, own, node)
-    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), node, values[0].kind)
+    made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), node, tv.joint_kind(values))
     return context.named_variable(made, "joined")
 
 
 @operation("stack")
 def stack(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv.TracedValue:
-    return _stacked(context, tensors, dim % (len(tensors[0].axes) + 1))
+    return _stacked(context, _of_one_kind(tensors), dim % (len(tensors[0].axes) + 1))
+
+
+def _of_one_kind(tensors: Sequence[tv.TracedValue]) -> list[tv.TracedValue]:
+    """Return the tensors, with bools as numbers unless all are bools."""
+    return [t if tv.joint_kind(tensors) == "bool" else as_number(t) for t in tensors]
 
 
 def _stacked(context: Context, tensors: Sequence[tv.TracedValue], dim: int) -> tv.TracedValue:
@@ -223,7 +234,7 @@ def _stacked(context: Context, tensors: Sequence[tv.TracedValue], dim: int) -> t
     for n, own in reversed(list(enumerate(first))):
         node = tv.apply("where", tv.apply("==", tv.joined(axis), n), own, node)
     axes = context.axes_of(values)
-    return tv.TracedValue((*axes[:dim], axis, *axes[dim:]), node, values[0].kind)
+    return tv.TracedValue((*axes[:dim], axis, *axes[dim:]), node, tv.joint_kind(values))
 
 
 @operation("flip")

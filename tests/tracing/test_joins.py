@@ -79,6 +79,22 @@ def attended(x, y, w):
     return torch.cat([h[:, y.shape[1] :], h[:, : y.shape[1]]], 1).tanh()
 
 
+def joined_truths(x, a, b):
+    none = torch.zeros(a.shape[0], 2, dtype=torch.bool)
+    return torch.where(torch.cat([a > 0, b[:, 2:] > 1, none], 1), x, -x).sum(1)
+
+
+def truths_beside_numbers(a, b):
+    pair = torch.stack([a[:, 0] > 0, b[:, 0]], 1) / 2
+    return torch.cat([a > 0, a * 2, b.long()], 1), pair, torch.cat([a.long(), b], 1) / 2
+
+
+def at_other_positions(x, at):
+    """The positions are one more than what is read."""
+    rest = at[:, 1:, None].expand(x.shape[0], x.shape[1] - 1, x.shape[2])
+    return x.gather(1, rest).tanh()
+
+
 READ = {
     both_ways: ([(3, 4), (3, 5)], [(2, 7), (2, 3)]),
     by_one_name: ([(3, 4), (3, 5), (3, 9)], [(2, 3), (2, 5), (2, 8)]),
@@ -93,6 +109,12 @@ READ = {
     before: ([(3, 9, 4)], [(2, 7, 5)]),
     by_width: ([(2, 3, 5, 10), (5, 3), (5, 3)], [(1, 4, 3, 7), (3, 2), (3, 2)]),
     weighted_start: ([(4, 9), (5,), (9,)], [(3, 7), (2,), (7,)]),
+    joined_truths: ([(3, 9), (3, 4), (3, 5)], [(2, 7), (2, 3), (2, 4)]),
+    truths_beside_numbers: ([(3, 4), (3, 5)], [(2, 3), (2, 7)]),
+    at_other_positions: (
+        [(2, 4, 3), torch.tensor([[0, 3, 1, 1], [3, 2, 0, 3]])],
+        [(1, 3, 2), torch.tensor([[2, 1, 0]])],
+    ),
 }
 
 
