@@ -9,9 +9,10 @@ becomes the branch that a maximum or a softmax leaves out, as the notation requi
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import product
 from typing import Any
 
 import sympy
@@ -164,15 +165,18 @@ def conjunction(tests: Sequence[TracedNode]) -> TracedNode | None:
 
 
 _MEANT = {
+    "and": operator.and_,
     "==": operator.eq,
     "<": operator.lt,
     ">=": operator.ge,
+    "+": operator.add,
     "-": operator.sub,
     "%": operator.mod,
     "//": operator.floordiv,
 }
 _MOST = 256
 """Size of an axis up to which positions are enumerated."""
+_ENDS = 8
 
 
 def merged_where(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
@@ -234,48 +238,78 @@ def without_dead_branches(node: TracedNode, sizes: Any) -> TracedNode:
             return TracedApply("where", (test, value, last))
         case TracedApply("where", (test, _, _)) if (atom := _tested_index(test)) is not None:
             if isinstance(atom.size, sympy.Integer) and atom.size <= _MOST:
-                return _without_unreachable(node, atom, set(range(int(atom.size))))
-    return node
+                return _without_unreachable(node, atom, set(range(int(atom.size))), sizes)
+    return _without_unset(node, sizes)
 
 
-def _without_unreachable(node: TracedNode, atom: Atom, left: set[int]) -> TracedNode:
+def _without_unset(node: TracedNode, sizes: Any) -> TracedNode:
+    """Return the choice without uninitialized memory if it is written everywhere in the examples.
+
+    At other sizes, what is read of uninitialized memory has no value that could differ.
+    """
+    writes, rest = [], node
+    while isinstance(rest, TracedApply) and rest.name == "where":
+        writes.append(rest.args[:2])
+        rest = rest.args[2]
+    if rest != apply("unset") or not writes:
+        return node
+    tested = {t: found for t, _ in writes if (found := _tested_indices(t)) is not None}
+    atoms = tuple(dict.fromkeys(a for found in tested.values() for a in found))
+    lengths = [sizes.hint(a.size) for a in atoms]
+    # Of a long axis, both ends stand for all positions.
+    places = [[n for n in range(m) if min(n, m - 1 - n) < _ENDS] for m in lengths]
+    for at in product(*places):
+        here = dict(zip(atoms, at, strict=True))
+        if not any(_value_at(t, here, sizes) for t in tested):
+            return node
+    made: TracedNode = writes[-1][1]
+    return reduce(lambda other, own: TracedApply("where", (*own, other)), writes[-2::-1], made)
+
+
+def _without_unreachable(node: TracedNode, atom: Atom, left: set[int], sizes: Any) -> TracedNode:
     """Simplify the choice for the positions that are left."""
     match node:
         case TracedApply("where", (test, value, rest)) if _tested_index(test) == atom:
-            here = {n for n in left if _holds_at(test, n)}
+            here = {n for n in left if _value_at(test, {atom: n}, sizes)}
             if here == left:
                 return value
-            rest = _without_unreachable(rest, atom, left - here)
+            rest = _without_unreachable(rest, atom, left - here, sizes)
             return TracedApply("where", (test, value, rest)) if here else rest
     return node
 
 
 def _tested_index(test: TracedNode) -> Atom | None:
     """Return the only index of a test that depends on positions of one axis alone."""
-    found: set[Atom] = set()
+    found = _tested_indices(test) or ()
+    plain = all(is_integer(x.value) for x in walk(test) if isinstance(x, TracedNumber))
+    return next(iter(found)) if len(found) == 1 and plain else None
+
+
+def _tested_indices(test: TracedNode) -> dict[Atom, None] | None:
+    """Return the indices of a test that depends on positions and sizes alone."""
+    found: dict[Atom, None] = {}
     for x in walk(test):
         match x:
             case Position(atom):
-                found.add(atom)
-            case TracedNumber(value) if is_integer(value):
+                found[atom] = None
+            case TracedNumber(value) if not isinstance(value, bool | float):
                 pass
-            case TracedApply(name) if name == "and" or name in _MEANT:
+            case TracedApply(name) if name in _MEANT:
                 pass
             case _:
                 return None
-    return found.pop() if len(found) == 1 else None
+    return found
 
 
-def _holds_at(node: TracedNode, n: int) -> Any:
+def _value_at(node: TracedNode, at: Mapping[Atom, int], sizes: Any) -> Any:
+    """Return a test, or a position in it, at these positions and the sizes of the examples."""
     match node:
-        case Position():
-            return n
+        case Position(atom):
+            return at[atom]
         case TracedNumber(value):
-            return int(value)
-        case TracedApply("and", (a, b)):
-            return _holds_at(a, n) and _holds_at(b, n)
+            return int(value) if is_integer(value) else sizes.hint(value)
         case TracedApply(name, (a, b)):
-            return _MEANT[name](_holds_at(a, n), _holds_at(b, n))
+            return _MEANT[name](_value_at(a, at, sizes), _value_at(b, at, sizes))
     raise AssertionError(node)
 
 

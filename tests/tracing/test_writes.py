@@ -130,7 +130,34 @@ def joined_truths(x, m):
     return x.masked_fill(torch.cat([m[:, :1], ~m[:, 1:]], 1), 0)
 
 
+def ends_and_middle(x):
+    q = torch.empty(x.shape[0], x.shape[1] + 2)
+    q[:, 1:-1] = x
+    q[:, 0] = x.sum(1)
+    q[:, -1] = 0
+    return q
+
+
+def products_of_pairs(x):
+    q = torch.empty(3, 3, len(x))
+    for i in range(3):
+        for j in range(3):
+            q[i, j] = x[:, i] * x[:, j]
+    return q
+
+
+def row_and_columns(x):
+    q = torch.empty_like(x)
+    q[1:, 1:] = x[:-1, 1:]
+    q[0] = x[1]
+    q[:, 0] = x[:, 1]
+    return q
+
+
 READ = [
+    (ends_and_middle, (r(4, 5),), "where(k == 0, sum[c](x[n,c]), x[n,k - 1]))"),
+    (products_of_pairs, (r(4, 3),), "where(k == 0 and k2 == 1, x[n,0]*x[n,1], x[n,0]*x[n,0])"),
+    (row_and_columns, (r(4, 5),), "where(c == 0, x[n,1], where(n == 0, x[1,c], x[n - 1,c]))"),
     (truths, (r(3, 4),), "where(c == 0 or m[n,c], "),
     (truths_elsewhere, (r(3, 4), torch.tensor([[1, 1, 2, 2]] * 3)), "c >= 1 and i[n,c] == i["),
     (no_truth_on_the_diagonal, (r(3, 3), torch.tensor([1, 2, 1])), "where(n != n2 and m[n,n2], "),
