@@ -39,6 +39,11 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
         return replace(chain(scope, "//", args, order), kind=kind)
     if e.function == "int":
         return _truncate_to_int(scope, args[0], order)
+    if e.function in _OF_INTEGERS and {a.kind for a in args} == {"int"}:
+        # A position as a float of 16 bits would be rounded.
+        fitted = [scope.frame.fit(a, order) for a in args]
+        if (made := _of_integers(e, fitted)) is not None:
+            return made
     if e.function != "detach":
         args = [scope.as_float(a) for a in args]
     args = [scope.frame.fit(a, order) for a in args]
@@ -47,6 +52,24 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
         or _tensor_with_numbers(e, args)
         or _tensor_function(scope, e, args)
     )
+
+
+_OF_INTEGERS = {"abs": "", "clamp": "", "maximum": "min", "minimum": "max"}
+"""Functions that are integers at integers, and the bound of clamp that says them of a number."""
+
+
+def _of_integers(e: Call, args: Sequence[Value]) -> Value | None:
+    """Return a function of integer tensors, or of one and numbers; None for numbers alone."""
+    tensors = [a for a in args if not a.scalar]
+    numbers = [a.code for a in args if a.scalar]
+    if not tensors or (e.function == "clamp" and tensors != [args[0]]):
+        return None
+    if len(tensors) > 1:
+        both = FunctionCall(f"torch.{e.function}", tuple(a.code for a in args))
+        return Value(both, broadcast(*(a.axes for a in tensors)), "int")
+    bound = _OF_INTEGERS[e.function]
+    given = [Keyword(bound, n) for n in numbers] if bound else numbers
+    return tensors[0].call("clamp" if bound else e.function, *given)
 
 
 def _truncate_to_int(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
