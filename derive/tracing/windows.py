@@ -31,6 +31,7 @@ from derive.tracing.values import (
     joined,
     new_axis,
     reduced,
+    walk,
 )
 from derive.tracing.views import moved
 
@@ -74,6 +75,9 @@ def windowed(
     """
     tests: list[TracedNode] = []
     x = context.simple(x)
+    if any(isinstance(p, TracedApply) and p.name in ("int", "%") for p in walk(x.node)):
+        # Windows overlap: each computed position, as of a padding, would be read several times.
+        x = context.named(x, "padded")
     first = len(x.axes) - len(kernel)
     for n, (size, inner) in enumerate(zip(sizes, kernel, strict=True)):
         dim, starts = first + n, new_axis(size)

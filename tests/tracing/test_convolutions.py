@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.each import in_turns
+from kit.reads import assert_read
 
 import derive
 from derive.tracing.read import reading
@@ -113,3 +114,13 @@ def test_the_root_of_a_size_by_a_name_of_its_own():
         assert "sqrt(size(c))" in str(derive.read_torch(scaled, r(3, 4)))
     finally:
         assert scaled.__globals__.pop("root") is sqrt
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect", "circular"])
+def test_a_padding_with_the_values_themselves_is_read_once_by_all_windows(mode):
+    def f(x, w):
+        return F.conv1d(F.pad(x, (2, 1), mode=mode), w).tanh()
+
+    op = assert_read(f, [(2, 3, 7), (4, 3, 2)], [(1, 2, 5), (3, 2, 4)])
+    assert "sum[t, m](padded[n, t, j + m]*w[k, t, m])" in str(op)
+    assert "conv1d(" in derive.source(op, style="plain")
