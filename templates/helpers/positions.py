@@ -28,9 +28,12 @@ def read_at(x, dims, *indices):
     If dims are not adjacent, the axes of the positions come first.
     """
     places = [slice(None)] * x.dim()
+    held = [
+        torch.where(p < 0, x.shape[n], p) for n, p in zip(dims, indices, strict=True)
+    ]
     # Torch treats a 0-d position as a number, which would move the axes of the others.
-    for n, p in zip(dims, torch.broadcast_tensors(*indices), strict=True):
-        places[n] = torch.where(p < 0, x.shape[n], p)
+    for n, p in zip(dims, torch.broadcast_tensors(*held), strict=True):
+        places[n] = p
     return x[tuple(places)]
 
 
