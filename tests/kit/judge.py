@@ -144,9 +144,7 @@ class Run:
         except IndexError as error:
             if "its guard holds" in str(error):
                 raise Skipped("a bracket that does not keep a read on its axis") from error
-            # What is None has no positions: nothing is read there.
-            if self.inputs.get(str(error).partition(":")[0], 0) is None:
-                raise Skipped("a position of what is not there") from error
+            self.refuse_position_of_none(error)
             # A bracket takes an access for guarded that its sizes do not keep in range.
             try:
                 made = self.called(self.inputs)
@@ -159,6 +157,11 @@ class Run:
             raise Skipped("an integer maximum or minimum of nothing") from error
         except Exception as error:
             raise Fault("oracle", f"{type(error).__name__}: {error}") from error
+
+    def refuse_position_of_none(self, error: Exception) -> None:
+        """What is None has no positions: nothing is read there."""
+        if self.inputs.get(str(error).partition(":")[0], 0) is None:
+            raise Skipped("a position of what is not there") from error
 
     def is_as_made(self, made: Sequence[torch.Tensor], position: int) -> bool:
         """Whether the same comes of it with that position where there was none of any axis."""
@@ -193,6 +196,7 @@ class Run:
         try:
             return reference.values(self.op, tensors, self.program.parameters)
         except Exception as error:
+            self.refuse_position_of_none(error)
             raise Fault("reference", f"{type(error).__name__}: {error}") from error
 
     def specified(self, tensors: Tensors) -> dict[str, torch.Tensor]:
