@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from derive import pipeline
@@ -250,37 +250,31 @@ def source(
             )
         return _finished(op, _source_in_blocks(op, blocks), standalone)
     with working(op.name):
-        return _finished(op, _production_source(op, least), standalone)
-
-
-@lru_cache(maxsize=16)
-def _production_source(op: Operation, least: bool) -> str:
-    """Return the text of a module, before it is finished."""
-    code = coded(op)
-    names = [option for option, _ in options(op)]
-    tests = checks(code.operation, frame_of(code.operation))
-    found = _variants(code.operation, names, least)
-    first = found[0]
-    split = common_output(op) if first.outside or first.reductions else None
-    # An option that the others reduce has the formulas of the common equation.
-    reduced = first.reductions.option if first.reductions else None
-    shown = split.common if split and not reduced else op
-    among = [reduced] if reduced else [option for option, _ in options(shown)]
-    derivations = [formulas_of(shown, option) for option in among]
-    taken = {*OWN, op.name, code.operation.name}
-    others = _others(split) if split else []
-    shown_as = shown_names(derivations) | {f.name for f in others}
-    names_of = Names(shown_as, taken, left_sides(op, derivations))
-    variants = [_named_variant(v, names_of) for v in found]
-    moved = []
-    if variants[0].tangent is not None:
-        moved = [tangents(shown, option) for option in among]
-    if reduced:
-        derivations = [replace(d, option=None) for d in derivations]
-        moved = [replace(t, option=None) for t in moved]
-    kernels = kernels_of(v.program for v in variants)
-    doc = document(op, derivations, moved, kernels, None, least, others, first.reductions)
-    return emit(code, variants, tests, doc)
+        code = coded(op)
+        names = [option for option, _ in options(op)]
+        tests = checks(code.operation, frame_of(code.operation))
+        found = _variants(code.operation, names, least)
+        first = found[0]
+        split = common_output(op) if first.outside or first.reductions else None
+        # An option that the others reduce has the formulas of the common equation.
+        reduced = first.reductions.option if first.reductions else None
+        shown = split.common if split and not reduced else op
+        among = [reduced] if reduced else [option for option, _ in options(shown)]
+        derivations = [formulas_of(shown, option) for option in among]
+        taken = {*OWN, op.name, code.operation.name}
+        others = _others(split) if split else []
+        shown_as = shown_names(derivations) | {f.name for f in others}
+        names_of = Names(shown_as, taken, left_sides(op, derivations))
+        variants = [_named_variant(v, names_of) for v in found]
+        moved = []
+        if variants[0].tangent is not None:
+            moved = [tangents(shown, option) for option in among]
+        if reduced:
+            derivations = [replace(d, option=None) for d in derivations]
+            moved = [replace(t, option=None) for t in moved]
+        kernels = kernels_of(v.program for v in variants)
+        doc = document(op, derivations, moved, kernels, None, least, others, first.reductions)
+        return _finished(op, emit(code, variants, tests, doc), standalone)
 
 
 def _finished(op: Operation, text: str, standalone: bool) -> str:
