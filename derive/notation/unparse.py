@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, combinations, islice
 
-from derive.algebra.expr import Composite, Expr, Index, Num, Reduce, Size, num, walk
+from derive.algebra.expr import Call, Composite, Expr, Index, Num, Reduce, Size, num, walk
 from derive.algebra.substitution import replace_inside_out, substitute
 from derive.errors import SpecError
 from derive.notation.operation import (
@@ -29,6 +29,7 @@ from derive.show.formula import equation
 
 _TRIES = 32
 """Maximum number of sets of explicit sizes that are tried."""
+_Given = tuple[str, Expr]
 _UNSAID = "# read back, this text gives an index another size"
 
 
@@ -40,14 +41,28 @@ def written(op: Operation) -> str:
     """
     sizes = _explicit_sizes(op)
     sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
-    for said in islice(sets, _TRIES):
+    apart = _not_of_composites(op, sizes)
+    for said in (*islice(sets, _TRIES), apart):
         text = _unparse_text(op, dict(said))
         if _reads_as(text, op):
             return text
     return f"{_unparse_text(op, dict(sizes))}\n{_UNSAID}"
 
 
-def _explicit_sizes(op: Operation) -> list[tuple[str, Expr]]:
+def _not_of_composites(op: Operation, sizes: Iterable[_Given]) -> list[_Given]:
+    """Return the sizes but those that a composite (a b) on an axis n gives: n = a*b, a = n//b."""
+    known = {e.name: e.size for e in op.extents}
+    parts = {
+        letter: size.args[0].extent
+        for letter, size in known.items()
+        if isinstance(size, Call) and isinstance(size.args[0], Size)
+        if size.function == "floordiv"
+        and Size(letter) in (known[size.args[0].extent] or size).parts()
+    }
+    return [(letter, size) for letter, size in sizes if letter not in {*parts, *parts.values()}]
+
+
+def _explicit_sizes(op: Operation) -> list[_Given]:
     """Return (letter, size) for each letter whose size may have to be given."""
     given = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
     known = {e.name: e.size for e in op.extents}

@@ -89,6 +89,16 @@ def test_axes_of_one_size_need_no_letter_of_their_own(text):
     assert "size(" not in str(op) and same_operation(parse(str(op)), op)
 
 
+def test_sizes_of_parts_and_of_their_axis_define_one_another():
+    """Of h = o*q and o = h//q, which a composite (o q) on an axis of size h gives, none is said."""
+    op = parse(
+        "op f(x[n,c,h,k]; size(q)=2, size(r)=size(q), size(s)=size(q)) -> z\n"
+        "y[n,c,o,p] = max[q,r](x[n,c,2*o + q,2*p + r])\n"
+        "z[n,(q c),(o r),(p s)] = where(q == 0, x[n,c,(o r),(p s)], y[n,c,o,p])"
+    )
+    assert same_operation(parse(str(op)), op)
+
+
 def test_axes_of_one_size_have_no_order() -> None:
     i = sympy.Symbol("i", integer=True)
     x, y, z, T = map(sympy.IndexedBase, "xyzT")
