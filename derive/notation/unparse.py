@@ -42,7 +42,9 @@ def written(op: Operation) -> str:
     sizes = _explicit_sizes(op)
     sets = chain.from_iterable(combinations(sizes, n) for n in range(len(sizes) + 1))
     apart = _not_of_composites(op, sizes)
-    for said in (*islice(sets, _TRIES), apart):
+    # What is left follows from no other size.
+    given = [(letter, size) for letter, size in apart if isinstance(size, Num | Size)]
+    for said in (*islice(sets, _TRIES), given, apart):
         text = _unparse_text(op, dict(said))
         if _reads_as(text, op):
             return text

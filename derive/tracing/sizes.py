@@ -212,12 +212,22 @@ class SymbolicSizes:
                 # The diagonal of a square matrix is as long as both axes.
                 first, *others = least.args
                 return all(self.unify(first, e) for e in others) and self.unify(a, b)
-        for symbol in sorted((a - b).free_symbols, key=str):
+        free = (a - b).free_symbols
+        # With a symbol known of which another one is rounded, both are known.
+        parts = {s for x, own in self.rounded.items() if own in free for s in x.free_symbols}
+        for symbol in sorted(free, key=lambda s: (s not in parts, str(s))):
             found = _symbol_solutions(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
                 self.alike[symbol] = found[0]
-                return True
+                return self._rounds_again(symbol)
         return bool(sympy.simplify(a - b) == 0)
+
+    def _rounds_again(self, symbol: sympy.Symbol) -> bool:
+        """Take each rounded quotient of a symbol that became known as equal to its new value."""
+        asked = [(x, own) for x, own in self.rounded.items() if symbol in x.free_symbols]
+        return all(
+            self.plain(own) == (new := self.plain(x)) or self.unify(own, new) for x, own in asked
+        )
 
     def are_known(self, e: sympy.Expr) -> bool:
         """True if the expression is made of sizes alone, without a number that a tensor holds."""

@@ -79,6 +79,9 @@ def windowed(
         # Windows overlap: each computed position, as of a padding, would be read several times.
         x = context.named(x, "padded")
     first = len(x.axes) - len(kernel)
+    for dim in range(first, len(x.axes)):
+        # No equation for a whole axis may read windows of another one.
+        x = context.with_one_index(x, dim)
     for n, (size, inner) in enumerate(zip(sizes, kernel, strict=True)):
         dim, starts = first + n, new_axis(size)
         at = window_position(starts, inner, stride[n], dilation[n], padding[n])
@@ -89,8 +92,7 @@ def windowed(
         if padding[n] != 0 or (beyond and (starts or inner)):
             tests.append(at < whole)
         if x.axes[dim]:
-            x, atom = context.single(x, dim)
-            x = x.at({atom: at})
+            x = x.at({x.axes[dim][0]: at})
         x = x.with_axis(dim, starts)
     return x, conjunction(tests)
 

@@ -270,6 +270,16 @@ def taken_along(x, i):
     return torch.take_along_dim(x, i, -1) * 2
 
 
+def encoded_and_decoded(x, w):
+    """A level of a U-Net: the channels of half the resolution beside those of the whole."""
+    below = F.conv2d(F.max_pool2d(x, 2), w, padding=1)
+    return torch.cat((x, F.interpolate(below, scale_factor=2.0, mode="nearest")), 1)
+
+
+def decoded(x, w):
+    return F.conv2d(F.interpolate(x, scale_factor=2.0, mode="nearest"), w, padding=1)
+
+
 class Both(NamedTuple):
     scaled: torch.Tensor
     total: torch.Tensor
@@ -318,6 +328,8 @@ READ = {
     sequences: [(6, 5), (6, 5), (6,), (6, 5)],
     transport: [(4, 6)],
     orthogonal: [(4, 6)],
+    encoded_and_decoded: [(3, 2, 4, 6), (4, 2, 3, 3)],
+    decoded: [(3, 2, 5, 4), (6, 2, 3, 3)],
 }
 
 
@@ -336,6 +348,8 @@ OTHERS = {
     splines: [(4, 2), torch.linspace(-3.0, 3.0, 6)],
     with_a_sink: [(3, 5, 2), (3, 5, 2), (3, 5, 4), (1,)],
     taken_along: [(1, 3, 6), torch.tensor([[[0, 5]]]).expand(1, 1, 2)],
+    encoded_and_decoded: [(2, 3, 8, 2), (5, 3, 3, 3)],
+    decoded: [(2, 3, 4, 6), (5, 3, 2, 3)],
 }
 
 
