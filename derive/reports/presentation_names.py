@@ -271,7 +271,8 @@ def _appended_step(f: Formula, rule: str, states: str, body: ex.Expr) -> tuple[D
 def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep, ...]:
     """Return the steps of an adjoint, factoring and inlining last.
 
-    Guards that only protect positions under a bracket are not printed.
+    Guards that only protect positions under a bracket are not printed, nor is a factoring that
+    prints what it was.
     """
     nested, last = _factored_tree(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
@@ -279,7 +280,10 @@ def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep,
     own = [n for n, step in enumerate(log) if step.subject == subject]
     if own:
         log[own[-1]] = dataclasses.replace(log[own[-1]], after=adjoint.body)
-    if nested is not last:
+    name, axes, bodies = speech.equation(*subject, last, nested)
+    if own and len({DerivationStep(name, axes, "", "", e, e).text() for e in bodies}) == 1:
+        log[own[-1]] = dataclasses.replace(log[own[-1]], after=nested)
+    elif nested is not last:
         log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
     last, nested = nested, speech.written_out(nested)
     if nested is not last:

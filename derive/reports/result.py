@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from derive.cost.costs import Costs
+from derive.notation.advice import plural
 from derive.reports.document import (
     Document,
     as_article,
@@ -239,7 +240,8 @@ class Derivation(_Printed, Formulas):
     def document(self, steps: bool) -> Document:
         """Return the gradients, and with ``steps`` their steps, in the order of a document."""
         saved = ", ".join(self.saved) or "nothing"
-        cost = f"{self.cost.operations} operations, {self.cost.contractions} contractions"
+        cost = f"{plural(self.cost.operations, 'operation')}, "
+        cost += plural(self.cost.contractions, "contraction")
         return Document(
             title=titled(self.name, self.option),
             equations=self.equations,

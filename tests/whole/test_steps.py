@@ -11,6 +11,7 @@ from kit.equations import marks
 from kit.once import derivation
 from kit.steps import Values, letters, steps_of
 
+import derive
 from derive import catalog
 from derive.algebra.expr import Delta, accesses, free_indices, walk
 
@@ -110,3 +111,9 @@ def test_the_road_of_softmax():
 def test_the_formula_that_an_expert_writes(name, formulas):
     d = derivation(catalog.find(name))
     assert [str(f) for f in d.gradients.values()] == formulas
+
+
+def test_a_step_that_prints_nothing_new_is_left_out():
+    d = derive.derivation(derive.parse("loss = mean[n](w[n]*(x[n] - y[n])**2)"), wrt=["x"])
+    texts = [s.text() for s in d.gradients["x"].steps]
+    assert len(texts) > 3 and len(set(texts)) == len(texts)
