@@ -14,6 +14,7 @@ import sympy
 
 from derive.budget import collected_later
 from derive.errors import DeriveError, DeriveWarning
+from derive.notation.advice import plural
 from derive.notation.operation import Operation
 from derive.tracing import (
     elementwise,
@@ -262,8 +263,15 @@ def _reading(
                 f"parameter; it stays the number {value}",
                 kind="unknown-option",
             )
-    seen = letters_in(function, {n: len(v.axes) for n, v in inputs.items()})
-    own_letters = {**seen, **(letters or {})}
+    ranks = {n: len(v.axes) for n, v in inputs.items()}
+    for own, named_axes in (letters or {}).items():
+        if ranks.get(own) != len(named_axes):
+            taken = ", ".join(f"{n} with {plural(r, 'letter')}" for n, r in ranks.items())
+            raise DeriveError(
+                f"letters {own}={''.join(named_axes)} fit no input; the inputs are {taken}",
+                kind="unknown-option",
+            )
+    own_letters = {**letters_in(function, ranks), **(letters or {})}
     # Parameters and buffers of a module are inputs only if they are read.
     arguments = tuple(collected(bound)[0])
     said = title, context, context.inputs, shapes, own_letters, comments, numbers, arguments

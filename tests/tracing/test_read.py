@@ -52,6 +52,12 @@ def test_names_letters_numbers_and_places_are_those_of_the_code():
     )
 
 
+@pytest.mark.parametrize("letters", [{"x": "bt"}, {"z": "btd"}])
+def test_letters_that_fit_no_input_are_an_error(letters):
+    with pytest.raises(derive.DeriveError, match=r"fit no .* x with 3 letters, weight with 1 let"):
+        reading(rms, torch.randn(2, 3, 5), torch.randn(5), letters=letters)
+
+
 def test_a_number_stays_one_where_it_is_not_asked_for():
     op = derive.read_torch(rms, torch.randn(2, 3, 5), torch.randn(5), parameters=())
     assert not op.parameters
