@@ -67,6 +67,8 @@ def print_generated(
     quiet: bool,
 ) -> None:
     """Print written files and failures; ``outcome`` is (how many, what became of them)."""
+    from derive.command.difference import unwanted
+
     for failure in failures:
         typer.echo(f"wrong: {failure}")
     many, state = outcome
@@ -74,7 +76,7 @@ def print_generated(
         for path in written:
             typer.echo(f"wrote {shown(path)}")
         for path in removed:
-            typer.echo(f"removed {shown(path)}: no spec defines it")
+            typer.echo(f"removed {shown(path)}: {unwanted(path)}")
     if failures:
         rest = "failed; their files are unchanged" if keep_going else "failed; nothing is written"
         typer.echo(f"{len(failures)} of {many} {rest}")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from derive.module.runtime import FILE
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -18,3 +20,8 @@ class Difference:
     kind: Literal["missing", "stale", "differs", "foreign"]
     why: str = ""
     patch: str = ""
+
+
+def unwanted(path: Path) -> str:
+    """Return why a generated file is stale."""
+    return "no module imports it" if path.name == FILE else "no spec defines it"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from derive.command.console import shown
-from derive.command.difference import Difference
+from derive.command.difference import Difference, unwanted
 from derive.command.ownership import PACKAGE, foreign, ours, unified
 from derive.command.transactions import replace
 from derive.errors import DeriveError
@@ -43,8 +43,8 @@ def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
             found.append(Difference(path, "missing"))
         elif path.read_bytes() != text.encode():
             found.append(_difference(path, text))
-    why = "generated, but no spec defines it"
-    found += [Difference(path, "stale", why) for path in _stale(out, wanted)]
+    for path in _stale(out, wanted):
+        found.append(Difference(path, "stale", f"generated, but {unwanted(path)}"))
     return found
 
 
@@ -55,9 +55,11 @@ def _difference(path: Path, text: str) -> Difference:
         have.splitlines(keepends=True),
         text.splitlines(keepends=True),
         shown(path),
-        f"{shown(path)} (from its spec)",
+        f"{shown(path)} ({'of this version' if path.name == FILE else 'from its spec'})",
     )
-    why = "edited by hand, or its spec has changed"
+    own = "it is of another version of derive"
+    changed = own if path.name == FILE else "its spec or derive has changed"
+    why = f"edited by hand, or {changed}"
     if imports(text) and not imports(have):
         why = f"it has copies of functions of {FILE}, as before or with --standalone"
     elif imports(have) and not imports(text):

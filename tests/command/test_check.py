@@ -80,6 +80,16 @@ def test_stale(project):
     assert not (project / "gen/total.py").exists()
 
 
+def test_what_is_said_of_a_runtime(project):
+    runtime = project / "gen/_runtime.py"
+    runtime.write_text(runtime.read_text() + "x = 1\n")
+    done = derive("check", cwd=project)
+    assert "(edited by hand, or it is of another version of derive)" in done.stdout
+    assert "its spec" not in done.stdout
+    done = derive("generate", "--standalone", "--no-verify", cwd=project)
+    assert "removed gen/_runtime.py: no module imports it" in done.stdout
+
+
 def test_without_a_spec_every_module_is_stale(project):
     (project / "pyproject.toml").write_text('[tool.derive]\nspecs = []\nout = "gen"\n')
     assert kinds(project) == {"scaled.py": "stale", "total.py": "stale"}
