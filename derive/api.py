@@ -99,6 +99,7 @@ def tangents(
     option = known_option(op, option)
     given = dict(options(op))[option]
     inputs = [t.name for t in op.inputs if t.kind == "float"]
+    wrt = [wrt] if isinstance(wrt, str) else wrt
     for name in wrt or ():
         if name not in inputs:
             raise DeriveError(

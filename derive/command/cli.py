@@ -247,7 +247,7 @@ def show(
     if format_ is Format.code and steps:
         raise typer.BadParameter("--format code has no steps: omit --steps")
     if style is Style.plain and (format_ is not Format.code or wrt or every):
-        raise typer.BadParameter("--style plain requires --format code: omit --wrt and --every")
+        raise typer.BadParameter("--style plain requires --format code, without --wrt and --every")
     if cost and (wrt or every or steps or format_ not in (Format.unicode, Format.json)):
         raise typer.BadParameter(
             "--cost describes the whole code: omit --wrt, --every and --steps, and use --format "

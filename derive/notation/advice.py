@@ -71,6 +71,7 @@ ADVICE: Mapping[str, str] = {
     "one_hot": "write it as [T[n] == k]",
     "flip": "write it as x[size(k)-1-k]",
     "roll": "write it as where(k >= s, x[k-s], x[k-s+size(k)])",
+    "masked_fill": "write it as where(m[k], value, x[k])",
     "gather": "write it as x[n,T[n,k]]",
     **dict.fromkeys(
         ("scatter", "scatter_add", "index_add"),
@@ -97,8 +98,10 @@ ADVICE: Mapping[str, str] = {
     "cbrt": "write it as sign(x)*abs(x)**(1/3)",
     "trace": "write it as y = sum[i](x[i,i])",
     "diag": "write it as y[i] = x[i,i]",
-    "complex": "complex numbers are not supported: write the real and the imaginary part",
-    "conj": "complex numbers are not supported: write the real and the imaginary part",
+    **dict.fromkeys(
+        ("complex", "conj", "real", "imag", "angle", "polar"),
+        "complex numbers are not supported: write the real and the imaginary part",
+    ),
     "fft": "complex numbers are not supported: write the sums of cosines and sines",
 }
 """Advice in an error about an unknown word."""
@@ -121,6 +124,7 @@ SIGNS: Mapping[str, str] = {
     "&": "conditions are combined by and, or, not",
     "!": "a condition is negated by not, and a factorial is exp(lgamma(n + 1))",
     "–": "a difference is written a - b",
+    '"': "names and options have no quotes: reduction=mean|sum",
     "`": "leave out the fence and what stands around it: a text is operations and comments alone",
     "@": "a matrix product is sum[k](A[i,k]*B[k,j])",
     ".": (
@@ -346,6 +350,12 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
         hint = f"; {LISTED}"
     elif token == "[" and before.rstrip().endswith(")"):
         hint = _of_a_result(before)
+    elif token == "[" and before.rstrip().endswith("]"):
+        hint = "; all positions of a tensor stand in one bracket, x[i,j]"
+    elif token == "[" and "->" in before.rpartition("\n")[2]:
+        hint = "; an output is a name alone, and its equation has its axes"
+    elif token == "-" and accepts == {"LPAR"}:
+        hint = "; a name has letters, digits and _"
     near = around(text.split("\n")[(token.line or 1) - 1], token.column or 1)
     if token.type == "NAME" and token in ADVICE:
         hint = f"; {ADVICE[token]}"

@@ -283,7 +283,7 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
     """Return the names to differentiate with respect to, without duplicates."""
     if wrt is None:
         return None
-    known = names_with_gradient(op)
+    known, wrt = names_with_gradient(op), [wrt] if isinstance(wrt, str) else wrt
     for name in wrt:
         if name not in known:
             raise DeriveError(

@@ -258,7 +258,8 @@ class Readings:
                 fail(
                     reading.at,
                     "out-of-bounds",
-                    f"{where} is read at position {position.value}; positions start at 0",
+                    f"{where} is read at position {position.value}; positions start at 0; "
+                    f"from the end of an axis k, this is size(k) - {-position.value}",
                 )
             return None
         letters = tuple(dict.fromkeys(i.extent for i in found.coefficients))

@@ -92,9 +92,9 @@ def _check_equation(name: str, equation: Any) -> None:
             "Eq(..., evaluate=False), and a condition as Iverson(...)",
             kind="sympy-equation",
         )
-    raise SpecError(
-        f"{name}: {equation!r} is not an equation; write Eq(C[i, j], ...)", kind="sympy-equation"
-    )
+    listed = isinstance(equation, list | tuple)
+    how = "pass the equations one by one, without a list" if listed else "write Eq(C[i, j], ...)"
+    raise SpecError(f"{name}: {equation!r} is not an equation; {how}", kind="sympy-equation")
 
 
 def _equation_syntax(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:

@@ -197,6 +197,8 @@ class _LineJoiner:
                 opened.append(token)
             elif kind in _CLOSING.values():
                 if not opened or _CLOSING[opened[-1].type] != kind:
+                    if any(_CLOSING[t.type] == kind for t in opened):
+                        break  # the innermost bracket is open
                     raise _token_error(token, f"{_SIGN[kind]} closes nothing")
                 opened.pop()
             if kind in ("NEWLINE", "SEMI") and not opened:

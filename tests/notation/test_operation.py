@@ -94,6 +94,7 @@ def test_names_with_a_gradient_go_back_from_the_last():
     assert names_with_gradient(OP_OPTION_CHECKS) == ["s", "m", "h", "x", "w"]
     assert known_names(OP_OPTION_CHECKS, None) is None
     assert known_names(OP_OPTION_CHECKS, ["w", "h", "w"]) == ("w", "h")
+    assert known_names(derive.parse("y[i] = 2*weight[i]"), "weight") == ("weight",)
     with pytest.raises(
         DeriveError, match=("f has no gradient of t; it has gradients of s, m, h, x, w")
     ):

@@ -519,7 +519,8 @@ WRONG = [
     ),
     (
         "y[i] = x[i,-1]",
-        "line 1, column 8: axis 1 of x is read at position -1; positions start at 0 [D018]",
+        "line 1, column 8: axis 1 of x is read at position -1; positions start at 0; "
+        "from the end of an axis k, this is size(k) - 1 [D018]",
     ),
     (
         "y[i] = x[i/2]",

@@ -424,6 +424,11 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (lambda: Operation("f", A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...) [D028]"),
     (
+        lambda: Operation("f", [Eq(C[i], A[i])]),
+        "f: [Eq(C[i], A[i])] is not an equation; pass the equations one by one, without a list "
+        "[D028]",
+    ),
+    (
         lambda: Operation("f{{", Eq(C[i], A[i])),
         "'f{{' cannot name an operation; use letters, digits and _ [D002]",
     ),

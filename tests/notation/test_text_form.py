@@ -297,8 +297,27 @@ WRONG = [
     ),
     ("y[i] = x[i", "line 1, column 9: [ is never closed [D001]"),
     ("y[i] = x[i]]", "line 1, column 12: ] closes nothing [D001]"),
+    ("y[i] = sum[k](x[i,k*w[k])", "line 1, column 16: [ is never closed [D001]"),
+    (
+        "y[i] = x[i][k]",
+        "line 1, column 12: unexpected '['; all positions of a tensor stand in one bracket, "
+        "x[i,j] [D001]",
+    ),
+    (
+        "op f(x[i]) -> y[i]",
+        "line 1, column 16: unexpected '['; an output is a name alone, and its equation has its "
+        "axes [D001]",
+    ),
+    (
+        "op my-loss(x[i]) -> y",
+        "line 1, column 6: unexpected '-'; a name has letters, digits and _ [D001]",
+    ),
     ("y[i] = {{x}}[i]", "line 1, column 8: unexpected character '{' [D001]"),
-    ('y[i] = x["i"]', "line 1, column 10: unexpected character '\"' [D001]"),
+    (
+        'y[i] = x["i"]',
+        "line 1, column 10: unexpected character '\"'; names and options have no quotes: "
+        "reduction=mean|sum [D001]",
+    ),
     (
         "y[i] = 2x[i]",
         "line 1, column 9: unexpected 'x'; expected the end of the statement; a product is written "
