@@ -265,10 +265,14 @@ def check_name(name: str, what: str, at: SourcePlace | None) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return advice on the name, or ``; did you mean ...?`` with the nearest known name, or ""."""
-    if name in ADVICE:
-        return f"; {ADVICE[name]}"
-    found = difflib.get_close_matches(name, sorted(known), 1, 0.6)
-    return f"; did you mean {found[0]}?" if found else ""
+    names = sorted(known)
+    for word in (name, name.lower()):
+        if word in ADVICE:
+            return f"; {ADVICE[word]}"
+        found = difflib.get_close_matches(word, names, 1, 0.6)
+        if found:
+            return f"; did you mean {found[0]}?"
+    return ""
 
 
 def plural(n: int, what: str) -> str:
@@ -306,6 +310,7 @@ _SHOWN = (
     ("EQUAL", "'='"),
     ("COMMA", "','"),
     ("COLON", "':'"),
+    ("ARROW", "'->'"),
     ("VBAR", "'|'"),
     ("END", "the end of the statement"),
 )

@@ -309,6 +309,11 @@ WRONG = [
         "axes [D001]",
     ),
     (
+        "op f(x[i]) => y",
+        "line 1, column 12: unexpected '='; expected '->' or the end of the statement [D001]",
+    ),
+    ("y[i] = EXP(x[i])", "line 1, column 8: unknown function EXP; did you mean exp? [D009]"),
+    (
         "op my-loss(x[i]) -> y",
         "line 1, column 6: unexpected '-'; a name has letters, digits and _ [D001]",
     ),
