@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 88_600,
+    "derive": 89_000,
     "derive/algebra": 4_400,
     "derive/auditing": 7_000,
     "derive/blocks": 700,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 10_800,
+    "derive/lowering": 10_900,
     "derive/module": 6_200,
-    "derive/notation": 8_200,
+    "derive/notation": 8_300,
     "derive/program": 7_800,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 10_600,
+    "derive/tracing": 10_700,
     "templates": 1_900,
-    "tests": 70_900,
+    "tests": 71_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
