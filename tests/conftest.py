@@ -78,3 +78,9 @@ def pytest_collection_finish() -> None:
     """Leave what is collected alone: it lives as long as the process, and is much to visit."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Leave what the tests made alone too: the process ends."""
+    gc.freeze()

@@ -126,8 +126,9 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def nodes_of(path: Path) -> Iterator[ast.AST]:
-    return ast.walk(tree(path))
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
 
 
 def imported(path: Path) -> Iterator[str]:
