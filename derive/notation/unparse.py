@@ -101,7 +101,7 @@ def same_operation(a: Operation, b: Operation) -> bool:
 
 
 def _operation_normal_form(op: Operation) -> tuple[object, ...]:
-    """Return a normal form of the operation, in which sizes are named by axes."""
+    """Return a normal form of the operation: its sizes, in no order, are named by axes."""
     names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
 
     def called(e: Expr) -> Expr:
@@ -114,10 +114,10 @@ def _operation_normal_form(op: Operation) -> tuple[object, ...]:
         (e.name, by_axes(e.axes), e.kind, _renumbered(called(e.body), 0)) for e in op.equations
     ]
     tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
-    extents = [
-        (names[e.name], e.group, sorted(e.sources), None if e.size is None else called(e.size))
+    extents = {
+        (names[e.name], e.group, *sorted(e.sources), None if e.size is None else called(e.size))
         for e in op.extents
-    ]
+    }
     parameters = [_renamed(p, names) for p in op.parameters]
     return op.name, tensors, parameters, equations, op.outputs, extents, op.stable
 

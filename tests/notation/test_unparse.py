@@ -8,6 +8,7 @@ from kit.each import each_row
 from kit.programs.writing import random_program
 
 from derive import DeriveError, Operation, catalog, parse
+from derive.notation.operation import Extent
 from derive.notation.unparse import same_operation
 
 
@@ -71,8 +72,9 @@ def test_a_bound_letter_is_new_where_its_own_stands_around_it():
 def test_what_the_text_cannot_say_is_said():
     op = parse("op f(x[n], y[m]) -> z\nz[k] = concat[k](x[k], y[k])")
     parts = (op.inputs, op.parameters, op.equations, op.outputs)
-    other = Operation.resolved("f", *parts, op.extents[::-1])
-    assert str(op).count("\n") == 1
+    turned = Operation.resolved("f", *parts, op.extents[::-1])
+    other = Operation.resolved("f", *parts, (*op.extents, Extent("w")))
+    assert str(op) == str(turned)
     assert str(other).splitlines()[-1].startswith("# ")
 
 
