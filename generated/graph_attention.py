@@ -68,22 +68,31 @@ class _GraphAttention(torch.autograd.Function):
             zeros_with_x, 0, target, projected_exp_difference
         ).flatten(1, 2)
         output = rt.no_view(output.to(dtype))
-        return output, projected, scores
+        return output, projected, scores, lse
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         x, weight, att_source, att_target, source, target, ctx.negative_slope = inputs
-        output, projected, scores = result
-        ctx.mark_non_differentiable(projected, scores)
+        output, projected, scores, lse = result
+        ctx.mark_non_differentiable(projected, scores, lse)
         ctx.set_materialize_grads(False)
         ctx.low, ctx.wide = rt.product_dtypes(x, weight, att_source, att_target)
         ctx.save_for_backward(
-            x, weight, att_source, att_target, source, target, output, projected, scores
+            x,
+            weight,
+            att_source,
+            att_target,
+            source,
+            target,
+            output,
+            projected,
+            scores,
+            lse,
         )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_projected, _grad_scores):
+    def backward(ctx, G, _grad_projected, _grad_scores, _grad_lse):
         if G is None:
             return (None,) * 7
         (
@@ -96,6 +105,7 @@ class _GraphAttention(torch.autograd.Function):
             output,
             projected,
             scores,
+            lse,
         ) = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
         grad_x = grad_weight = grad_att_source = grad_att_target = None
@@ -103,14 +113,10 @@ class _GraphAttention(torch.autograd.Function):
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         if first_order:
             x, weight = rt.cast(low, x, weight)
-            given = rt.cast(wide, att_source, att_target, output, projected, scores, G)
-            att_source, att_target, output, projected, scores, G = given
-            a = torch.ops.aten.leaky_relu_backward(
-                scores, scores, ctx.negative_slope, False
+            given = rt.cast(
+                wide, att_source, att_target, output, projected, scores, lse, G
             )
-            extreme_a_by_spread_target = G.new_full(
-                (x.shape[0], att_source.shape[0]), -math.inf
-            ).scatter_reduce(0, target.unsqueeze(1).expand(scores.shape), a, "amax")
+            att_source, att_target, output, projected, scores, lse, G = given
         else:
             x, weight, output = rt.cast(low, x, weight, output)
             att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
@@ -131,15 +137,22 @@ class _GraphAttention(torch.autograd.Function):
             extreme_a_by_spread_target = G.new_full(
                 (x.shape[0], att_source.shape[0]), -math.inf
             ).scatter_reduce(0, spread_target, a, "amax")
-        masked_spread_target = torch.where(
-            extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
-        )
-        exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-        zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
-        lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
+            masked_spread_target = torch.where(
+                extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
+            )
+            exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
+            zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
+            lse = (
+                masked_spread_target
+                + zeros.index_add(0, target, exp_a_difference).log()
+            )
         G_at_target = rt.unflatten(
             G, 1, (att_source.shape[0], att_source.shape[1])
         ).index_select(0, target)
+        if first_order:
+            a = torch.ops.aten.leaky_relu_backward(
+                scores, scores, ctx.negative_slope, False
+            )
         exp_difference = (a - lse.index_select(0, target)).exp()
         if first_order:
             projected_at_source = projected.index_select(0, source)

@@ -111,10 +111,12 @@ def _is_map(let: Let, sources: frozenset[str]) -> bool:
 
 
 def _is_statistic(let: Let) -> bool:
-    """True if the let reduces a value with more axes."""
+    """True if the let reduces a value with more axes, or the elements of each segment."""
     reduces = let.kind != "sum" or any(isinstance(t, Term) and t.binders for t in walk(let.body))
-    most = max((len(free_indices(a)) for a in accesses(let.body)), default=0)
-    return reduces and len(let.formals) < most
+    read = [free_indices(a) for a in accesses(let.body)]
+    most = max(map(len, read), default=0)
+    by_segment = let.condition is not None and not set(let.formals) <= set().union(*read)
+    return reduces and (len(let.formals) < most or by_segment)
 
 
 def _contracts_two(let: Let) -> bool:

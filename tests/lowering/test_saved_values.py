@@ -23,7 +23,7 @@ def kept(f, *tensors):
     hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t)
     with hooks:
         y = f(*tensors)
-    own = {t.data_ptr() for t in (*tensors, y)}
+    own = {t.data_ptr() for t in (*tensors, y) if isinstance(t, torch.Tensor)}
     return y, [tuple(t.shape) for t in saved if t.data_ptr() not in own]
 
 
@@ -34,6 +34,19 @@ def test_a_statistic_is_kept_and_is_no_output():
     assert isinstance(y, torch.Tensor) and others == [(3,)]
     with torch.no_grad():
         torch.testing.assert_close(f(x, w), y)
+
+
+def test_a_statistic_of_segments_is_kept_though_it_has_as_many_axes():
+    f = derive.load(
+        derive.parse(
+            "op f(x[k], v[k,c], T[k]: int; count=size(s)) -> y\n"
+            "z[s] = sum[k | T[k] == s](exp(x[k]))\n"
+            "y[s,c] = sum[k | T[k] == s](exp(x[k])/z[T[k]]*v[k,c])"
+        )
+    )
+    x, v = torch.randn(7, requires_grad=True), torch.randn(7, 2, requires_grad=True)
+    y, others = kept(f, x, v, torch.tensor([0, 2, 0, 4, 4, 2, 2]), 5)
+    assert (5,) in others and y.shape == (5, 2)
 
 
 def test_the_backward_that_is_differentiated_computes_it_again():
