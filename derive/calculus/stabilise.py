@@ -5,7 +5,6 @@
     exp(f) * exp(-lse)            =  exp(f - lse)           within one term only
     log(c * exp(f))               =  log(c) + f
     logsumexp_k (f + g)           =  g + logsumexp_k f      g without k
-    logsumexp_[k | T[k] = s] (f + g[T[k]])  =  g[s] + logsumexp_[k | T[k] = s] f
     log(1 + exp f)                =  softplus(f)
     log(1 + f)                    =  log1p(f)
     1/(1 + exp f)                 =  sigmoid(-f)
@@ -23,19 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Access,
-    Call,
-    Expr,
-    Guard,
-    Index,
-    Iverson,
-    Rel,
-    accesses,
-    free_indices,
-)
-from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Rel, accesses, free_indices
+from derive.algebra.logic import conjunction
 from derive.algebra.poly import (
     ONE,
     ZERO,
@@ -43,7 +31,6 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
-    as_poly,
     atom,
     base_and_power,
     constant,
@@ -55,8 +42,8 @@ from derive.algebra.poly import (
     scale,
     sum_over,
 )
-from derive.algebra.substitution import replace, substitute
-from derive.calculus.guards import has_a_member, simplify_guards, without_guards
+from derive.algebra.substitution import substitute
+from derive.calculus.guards import has_a_member
 from derive.calculus.lets import Lets
 
 _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
@@ -134,16 +121,11 @@ POWERS: Mapping[str, Callable[[Lets, Poly, Fraction], Poly | None]] = {
 
 
 def stable_logsumexp(
-    lets: Lets, binders: tuple[Index, ...], body: Poly, condition: Expr | None, taken: bool = False
+    lets: Lets, binders: tuple[Index, ...], body: Poly, condition: Expr | None
 ) -> Poly:
-    """logsumexp over binders, with the terms that lack them outside.
-
-    ``taken`` tells that the condition holds somewhere wherever the result is read.
-    """
+    """logsumexp over binders, with the terms that lack them outside."""
     bound = frozenset(binders)
-    if taken and condition is not None:
-        body = _with_segments(lets.bounds, body, conditions_of(condition), bound)
-    elif condition is not None and not _certainly_taken(lets, binders, condition):
+    if condition is not None and not _certainly_taken(lets, binders, condition):
         # The logsumexp of nothing is -inf, which has no terms to pull out.
         return lets.reduction("logsumexp", binders, body, condition)
     body = _shifts_opened(lets, body, bound)
@@ -154,27 +136,6 @@ def stable_logsumexp(
     if outside.terms:
         lets.used(_SHIFT)
     return add(outside, lets.reduction("logsumexp", binders, inside, condition))
-
-
-def _segment(condition: Expr, bound: frozenset[Index]) -> tuple[Expr, Index] | None:
-    """(T[k], s) if the condition is T[k] = s, for a tensor read at the bound indices."""
-    match condition:
-        case Rel("==", left, right):
-            sides = as_atom(as_poly(left)), as_atom(as_poly(right))
-            for place, s in (sides, sides[::-1]):
-                if isinstance(place, Access) and isinstance(s, Index):
-                    return (place, s) if free_indices(place) & bound and s not in bound else None
-    return None
-
-
-def _with_segments(
-    bounds: Bounds, body: Poly, conditions: Sequence[Expr], bound: frozenset[Index]
-) -> Poly:
-    """The body with s for T[k], under the conditions T[k] = s, and without their guards."""
-    found: dict[Expr, Expr] = dict(pair for c in conditions if (pair := _segment(c, bound)))
-    whole: Expr = body
-    inside = simplify_guards(bounds, replace(whole, found.get))
-    return as_poly(without_guards(inside, frozenset(conditions)))
 
 
 def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) -> bool:
@@ -231,23 +192,10 @@ def _merge(lets: Lets, t: Term) -> Term:
         return t
     merged += named
     rest = [f for f in t.factors if f not in merged]
-    whole = _without_opposites(add(*(_by_definition(lets, f) for f in merged)))
-    whole = _expand_cancelling(lets, whole)
+    whole = _expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
     lets.used(_SHARE)
     factors = [Call("exp", (whole,))] if whole.terms else []
     return make_term(t.coef, t.binders, [*rest, *factors])
-
-
-def _without_opposites(p: Poly) -> Poly:
-    """p without X[e] - X[e'] where e' is e under a guard: where that fails the whole is masked."""
-    for t in p.terms:
-        if not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access):
-            a = t.factors[0]
-            bare = [e.position if isinstance(e, Guard) else e for e in a.positions]
-            opposite = make_term(-t.coef, (), (Access(a.tensor, tuple(bare)),))
-            if opposite in p.terms:
-                return _without_opposites(poly(x for x in p.terms if x not in (t, opposite)))
-    return p
 
 
 def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) -> bool:
@@ -391,7 +339,7 @@ def _lone_factors(p: Poly) -> tuple[Expr, ...]:
     return p.terms[0].factors if len(p.terms) == 1 else ()
 
 
-def _as_logsumexp(lets: Lets, p: Poly, taken: bool = False) -> Poly | None:
+def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
     """The logsumexp with exponential p = Sum_binders [conditions] exp(f), if p has this form."""
     if len(p.terms) != 1 or p.terms[0].coef != 1:
         return None
@@ -410,36 +358,7 @@ def _as_logsumexp(lets: Lets, p: Poly, taken: bool = False) -> Poly | None:
         return None
     exponents = (_by_definition(lets, f) for f in exponentials)
     condition = conjunction(conditions) if conditions else None
-    return stable_logsumexp(lets, t.binders, add(*exponents), condition, taken)
-
-
-def _has_reader(lets: Lets, p: Poly, at: Mapping[Index, Expr]) -> bool:
-    """True if an index of the positions is itself in the sum p there: s = T[n], over T[k] = s.
-
-    Other conditions of the sum hold for it in the branches around, or guard the positions.
-    """
-    if len(p.terms) != 1:
-        return False
-    (t,) = p.terms
-    masks = [f.condition for f in t.factors if isinstance(f, Iverson)]
-    conditions = [c for mask in masks for c in conditions_of(mask)]
-    segments = [_segment(c, frozenset(t.binders)) for c in conditions]
-    if len(t.binders) != 1 or not any(segments):
-        return False
-    (k,) = t.binders
-    guards = [e.condition for e in at.values() if isinstance(e, Guard)]
-    held = {*lets.around, *(c for guard in guards for c in conditions_of(guard))}
-    places = {s: e.position if isinstance(e, Guard) else e for s, e in at.items()}
-
-    def holds(condition: Expr, segment: tuple[Expr, Index] | None, i: Index) -> bool:
-        if segment is None:
-            return substitute(condition, {**places, k: i}) in held
-        place, s = segment
-        return substitute(place, {k: i}) is places.get(s)
-
-    readers = (i for e in places.values() for i in free_indices(e) if i.extent == k.extent)
-    every = list(zip(conditions, segments, strict=True))
-    return any(all(holds(*pair, i) for pair in every) for i in readers)
+    return stable_logsumexp(lets, t.binders, add(*exponents), condition)
 
 
 def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
@@ -452,14 +371,13 @@ def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
         return None
     if all(isinstance(p, Index) for p in base.positions):
         return None
-    at = dict(zip(let.formals, base.positions, strict=True))
-    total = _as_logsumexp(lets, let.body, _has_reader(lets, let.body, at))
+    total = _as_logsumexp(lets, let.body)
     if total is None:
         return None
     for a in accesses(total):
         if (made := lets.get(a.tensor)) is not None and made.kind == "logsumexp":
             lets.as_variable(a.tensor)
-    return substitute(total, at)
+    return substitute(total, dict(zip(let.formals, base.positions, strict=True)))
 
 
 def _one_plus(p: Poly, sign: int) -> Poly | None:

@@ -86,7 +86,7 @@ class Formula:
     >>> formula.sympy()
     2*G[n]*x[n]
     >>> [step.rule for step in formula.steps]
-    ['partial derivative of y', 'chain rule', 'contract delta', 'factor']
+    ['partial derivative of y', 'chain rule', 'contract delta']
     """
 
     name: str

@@ -152,7 +152,9 @@ def test_a_module_is_verified_with_the_runtime_beside_it(project):
 
 
 def test_a_wrong_runtime_is_found(project):
-    wrong = runtime().replace("return super(Function, function).apply(*args)", "return args[0]")
+    wrong = runtime().replace(
+        "return super(torch.autograd.Function, function).apply(*args)", "return args[0]"
+    )
     (project / "gen/_runtime.py").write_text(wrong)
     assert derive("verify", "scaled", "-q", cwd=project).returncode == 1
 

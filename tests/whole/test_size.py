@@ -12,7 +12,7 @@ LIMITS = {
     "derive/algebra": 4_400,
     "derive/auditing": 7_000,
     "derive/blocks": 700,
-    "derive/calculus": 7_300,
+    "derive/calculus": 7_200,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
