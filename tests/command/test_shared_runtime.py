@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch  # noqa: F401 (a module imported alone must not import it a second time)
 from kit.command import derive
 
 from derive import parse, source
@@ -136,12 +137,21 @@ def test_no_module_is_left_that_calls_what_is_not_there(project):
     assert mended(project)
 
 
+def changed_runtime(old, new):
+    """The runtime with another text, which it has."""
+    assert old in runtime()
+    return runtime().replace(old, new)
+
+
+APPLIED = "return super(torch.autograd.Function, function)"
+
+
 def test_a_module_is_verified_with_the_runtime_beside_it(project):
     path = project / "gen/_runtime.py"
     for command in ("verify", "compare"):
-        path.write_text(runtime().replace("return super(Function, function)", "return function"))
+        path.write_text(changed_runtime(APPLIED, "return function"))
         assert derive(command, "scaled", "-q", cwd=project).returncode == 0
-        path.write_text(runtime().replace("def apply(", "def applied("))
+        path.write_text(changed_runtime("def apply(", "def applied("))
         done = derive(command, "scaled", cwd=project)
         assert done.returncode == 2
         assert "_runtime.py, which scaled.py imports, lacks 'apply'; run `derive" in done.stderr
@@ -152,9 +162,7 @@ def test_a_module_is_verified_with_the_runtime_beside_it(project):
 
 
 def test_a_wrong_runtime_is_found(project):
-    wrong = runtime().replace(
-        "return super(torch.autograd.Function, function).apply(*args)", "return args[0]"
-    )
+    wrong = changed_runtime(f"{APPLIED}.apply(*args)", "return args[0]")
     (project / "gen/_runtime.py").write_text(wrong)
     assert derive("verify", "scaled", "-q", cwd=project).returncode == 1
 
