@@ -95,6 +95,8 @@ def expand_names(p: Poly, find: Find, known: dict[ex.Access, Poly] | None = None
 
     ``known`` memoizes the expansion of accesses, for the same ``find``.
     """
+    if all(find(name) is None for name in ex.tensors(p)):
+        return p
     seen = {} if known is None else known
 
     def become(e: ex.Expr) -> Poly | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from derive.module.templating import environment, template
 
@@ -79,8 +79,7 @@ def _section(text: str) -> dict[str, Any]:
     return {"remarks": remarks, "code": code, "blanks": blanks}
 
 
-@dataclass(frozen=True)
-class _Word:
+class _Word(NamedTuple):
     """A name in a text that is no attribute; of a call of ``rt``, both with the dot between."""
 
     name: str
@@ -182,15 +181,15 @@ _APPLIES = {
 """A check of arguments, and what a signature has in which it may find a fault."""
 
 
+_SIGNATURES = re.compile(
+    r'(?:\brt\.explained\(\s*"\w+",\s*|\n +signature = \(?\s*)((?:"[^"\n]*"\s*)+)'
+)
+"""The text of a signature in the error of its call."""
+
+
 def _without_idle_checks(known: Mapping[str, _Definition], text: str) -> dict[str, _Definition]:
     """Return the definitions, with no check of arguments that finds nothing in this module."""
-    texts = []
-    for n in ast.walk(ast.parse(text)):
-        match n:
-            case ast.Call(
-                ast.Attribute(ast.Name("rt"), "explained"), [_, ast.Constant(said), *_]
-            ) | ast.Assign([ast.Name("signature")], ast.Constant(said)):
-                texts.append(str(said))
+    texts = ["".join(re.findall('"(.*)"', m[1])) for m in _SIGNATURES.finditer(text)]
     applies = (name for name, words in _APPLIES.items() if any(re.search(words, t) for t in texts))
     idle = _APPLIES.keys() - set(applies)
     made = dict(known)

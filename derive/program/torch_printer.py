@@ -163,22 +163,23 @@ class _Printer:
         stack: list[tuple[Doc, _State]] = [(doc, _State(0, False))]
         while stack:
             part, state = stack.pop()
-            match part:
-                case str():
-                    self.line += part
-                case Break(words):
-                    if state.flat:
-                        self.line += words
-                    else:
-                        self.made.append(self.line.rstrip())
-                        self.line, self.measured = " " * state.indent, False
-                case Group() if self._is_group(part):
-                    stack.append((part.content, self._group(part, state, stack)))
-                case Expandable(content, mark):
-                    self.measured = self.measured and not self.flat[mark]
-                    stack.append((content, state))
-                case _:
-                    stack += self._inside(part, state)
+            if isinstance(part, str):
+                self.line += part
+            elif isinstance(part, list):
+                stack += [(inner, state) for inner in reversed(part)]
+            elif isinstance(part, Break):
+                if state.flat:
+                    self.line += part.flat
+                else:
+                    self.made.append(self.line.rstrip())
+                    self.line, self.measured = " " * state.indent, False
+            elif isinstance(part, Group) and self._is_group(part):
+                stack.append((part.content, self._group(part, state, stack)))
+            elif isinstance(part, Expandable):
+                self.measured = self.measured and not self.flat[part.mark]
+                stack.append((part.content, state))
+            else:
+                stack += self._inside(part, state)
         return [*self.made, self.line]
 
     def _is_group(self, group: Group) -> bool:
@@ -199,8 +200,7 @@ class _Printer:
 
     def _inside(self, part: Doc, state: _State) -> list[tuple[Doc, _State]]:
         """Return the parts of a part that is no text, break or group of its own, last one first."""
-        if isinstance(part, list):
-            return [(inner, state) for inner in reversed(part)]
+        assert not isinstance(part, str | list | Break | Expandable)
         if isinstance(part, Group):
             return [(part.content, state)]
         if isinstance(part, Indent):
