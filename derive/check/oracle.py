@@ -15,7 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import Composite, Expr, Guard, Index, Num, Param, Size, accesses, walk
+from derive.algebra.expr import (
+    Call,
+    Composite,
+    Expr,
+    Guard,
+    Index,
+    Num,
+    Param,
+    Size,
+    accesses,
+    walk,
+)
 from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, evaluate, every
 from derive.notation.operation import (
     AxisOf,
@@ -27,6 +38,7 @@ from derive.notation.operation import (
     SizeOf,
     Tensor,
 )
+from derive.notation.split import lettered
 
 _STEP = 1e-3
 """The larger step of a difference, relative to max(1, |x|)."""
@@ -438,6 +450,17 @@ class _Solver:
                 f"{origin} {_axis_text(axis)} has size {size}, but its parts make {known}"
             )
 
+    def divides(self, size: Expr) -> None:
+        """Raise ValueError if an axis without an index is no multiple of what it is read at.
+
+        The axis (t c) of an equation, read at (k m), has m = t*c/k.
+        """
+        match size:
+            case Call("floordiv", (Size(whole), below)) if whole not in lettered(self.op):
+                count, known = self.found[whole], evaluate(below, {}, self.found, {}, {})
+                if known and count % known:
+                    raise ValueError(f"an axis has size {count}, which {known} does not divide")
+
     def derived(self) -> None:
         """Evaluate size definitions whose operands are known; never below 0."""
         for extent in self.op.extents:
@@ -448,6 +471,7 @@ class _Solver:
             sized = {e.extent for e in inside if isinstance(e, Size)} <= self.found.keys()
             if sized and {e.name for e in inside if isinstance(e, Param)} <= numbers.keys():
                 value = evaluate(extent.size, {}, self.found, {}, numbers)
+                self.divides(extent.size)
                 if value != int(value):
                     raise ValueError(f"size({extent.name}) would be {value}, not an integer")
                 self.note(extent.name, max(0, int(value)), "its definition")

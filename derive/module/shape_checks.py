@@ -20,6 +20,7 @@ from derive.module.arguments import ArgumentCheck, checks_if_given, required_of,
 from derive.module.positions import Positions, input_frame, written
 from derive.module.signature import Clauses, Rules, divisors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
+from derive.notation.split import lettered
 from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, text
 from derive.program.torch_printer import broken
 
@@ -259,7 +260,7 @@ class ShapeChecks:
                     f"axis {_position_in_message(place)}{axis} of {name}",
                 )
             else:
-                whole, what = shapes.size(extent.name), f"index {extent.name}"
+                whole, what = shapes.size(extent.name), self._named(extent)
             known = [sizes[part] for part in parts]
             words = "*".join(
                 size.name if isinstance(size, Param) else f"size({part})"
@@ -278,6 +279,12 @@ class ShapeChecks:
                 check = spelled_check(self.op, test, message)
             result += checks_if_given(self._tensors[places[0][0]], [check]) if places else [check]
         return result
+
+    def _named(self, extent: Extent) -> str:
+        """Return what a message calls an extent: its index, or the axis of an equation."""
+        if extent.name in lettered(self.op) or extent.size is None:
+            return f"index {extent.name}"
+        return f"axis ({' '.join(s.extent for s in walk(extent.size) if isinstance(s, Size))})"
 
     def _spelled_checks(self, extent: Extent) -> list[ArgumentCheck]:
         """Return the checks of a size that no signature defines; these have their own message."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 
 from derive.algebra.expr import (
     Access,
@@ -99,15 +100,29 @@ def composites(op: Operation) -> dict[str, list[tuple[str, ...]]]:
 def composed(op: Operation) -> dict[str, list[tuple[str, ...]]]:
     """Return extent -> part extents, also where only the sizes tell of the composite.
 
-    A piece of a concat reads the parts of its composites apart.
+    A piece of a concat reads the parts of its composites apart. An axis (t c) of an equation has
+    no index, but a size, which a read at (k m) divides.
     """
-    found, sizes = dict(composites(op)), {e.name: e.size for e in op.extents}
-    for size in sizes.values():
+    found = {extent: [*forms] for extent, forms in composites(op).items()}
+    sizes = {e.name: e.size for e in op.extents}
+    for part, size in sizes.items():
         match size:
-            case Call("floordiv", (Size(whole), _)) if isinstance(own := sizes[whole], Mul):
+            case Call("floordiv", (Size(whole), below)) if isinstance(own := sizes[whole], Mul):
                 parts = tuple(p.extent for p in own.args if isinstance(p, Size))
                 found.setdefault(whole, [parts])
+                if whole not in lettered(op):
+                    others = below.args if isinstance(below, Mul) else (below,)
+                    read = (*(p.extent for p in others if isinstance(p, Size)), part)
+                    found[whole].append(read)
     return found
+
+
+@lru_cache(maxsize=32)
+def lettered(op: Operation) -> frozenset[str]:
+    """Return the extents that an index has."""
+    axes = [axis for t in op.inputs for axis in t.axes]
+    inside = chain(*map(walk, [*axes, *(e.body for e in op.equations)]))
+    return frozenset(i.extent for i in inside if isinstance(i, Index))
 
 
 def in_parts(position: Expr, axis: Composite, sizes: Mapping[str, Expr | None]) -> Expr:

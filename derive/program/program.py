@@ -130,9 +130,10 @@ class Tangent:
 
 def with_first_order(program: Program, first: Program) -> Program:
     """Return the program with the backward of ``first`` for use without a graph."""
+    statistics = tuple(dict.fromkeys((*first.statistics, *program.statistics)))
     return replace(
         program,
-        saved=_merge_saved(program, first),
+        saved=_merge_saved(program, first, statistics),
         kept_parameters=tuple(
             p for p in program.parameters if p in (*program.kept_parameters, *first.kept_parameters)
         ),
@@ -140,19 +141,19 @@ def with_first_order(program: Program, first: Program) -> Program:
         setup=tuple({line.name: line for line in (*program.setup, *first.setup)}.values()),
         kept_groups=tuple(dict.fromkeys((*program.kept_groups, *first.kept_groups))),
         recognised=tuple(dict.fromkeys((*program.recognised, *first.recognised))),
-        statistics=first.statistics,
+        statistics=statistics,
         first_order=first.backward,
         log={**program.log, "first order": first.log.get("backward", ())},
         first_order_precision=first.backward_precision,
     )
 
 
-def _merge_saved(program: Program, first: Program) -> tuple[Saved, ...]:
+def _merge_saved(program: Program, first: Program, statistics: Sequence[str]) -> tuple[Saved, ...]:
     """Return the tensors that either saves, with the gradients that read them in either."""
     needs: dict[str, set[str]] = {}
     for s in (*program.saved, *first.saved):
         needs.setdefault(s.name, set()).update(s.needs)
-    order = (*program.inputs, *program.outputs, *first.statistics)
+    order = (*program.inputs, *program.outputs, *statistics)
     return tuple(
         Saved(name, tuple(t for t in program.differentiable if t in needs[name]))
         for name in order

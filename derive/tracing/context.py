@@ -313,6 +313,11 @@ class Context:
             if made is None:
                 raise
             return made
+        split = ((a, [pieces[p] for p in own]) for a, own in zip(flat, ours, strict=True))
+        if any(not self.sizes.make_up(a.size, own) and not _has_axis(value, a) for a, own in split):
+            # A read of an axis of its own tells that the parts divide it.
+            value = self.named(value, "whole")
+            flat = value.atoms
         splits, atoms = tv.pieces_of(flat, ours, pieces)
         value = value.split(splits)
         groups = iter(tuple(atoms[p] for p in parts) for parts in theirs)
@@ -406,3 +411,11 @@ def symbol_of(size: Any) -> Any:
 
 def _atoms_except(value: tv.TracedValue, dim: int) -> list[tv.Atom]:
     return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]
+
+
+def _has_axis(value: tv.TracedValue, atom: tv.Atom) -> bool:
+    """True if an index reads an axis of its own size, of which parts must be divisors."""
+    at = tv.Position(atom)
+    reads = (x for x in tv.walk(value.node) if isinstance(x, tv.TracedRead))
+    positions = (p for x in reads for p in x.positions)
+    return any(at in (p.parts() if isinstance(p, tv.Joined) else (p,)) for p in positions)

@@ -42,8 +42,10 @@ def nearest_upsampling(
     shape, counted = context.shape(), context.counted_shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
-        times = context.sizes.quotient(shape[dim], x.shape[dim])
         factor = sympy.Rational(1 if factors is None else factors[dim + spatial - len(x.axes)])
+        # The size 2.0*n is rounded, and is 2*n exactly.
+        whole = factors is not None and factor.is_Integer
+        times = factor if whole else context.sizes.quotient(shape[dim], x.shape[dim])
         known = factor.p in _ROUNDED_UP and 1 < factor.q <= 64
         if known and "exact" not in context.called:
             x, atom = context.single(context.simple(x), dim)

@@ -142,9 +142,13 @@ class SymbolicSizes:
             e = new
 
     def asked(self) -> list[Any]:
-        """Return the comparisons of sizes that held in the trace."""
+        """Return the comparisons of sizes that held in the trace.
+
+        Those with the range of integers, which torch itself makes, hold for all tensors.
+        """
         found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
-        return [self.meant(e) for e in found if e.free_symbols]
+        small = (e for e in found if all(abs(n) < _OVERFLOWS for n in e.atoms(sympy.Integer)))
+        return [self.meant(e) for e in small if e.free_symbols]
 
     def numbers_asked(self) -> list[float]:
         """Return the numbers that sizes, or quotients of them, were compared with."""
@@ -215,7 +219,11 @@ class SymbolicSizes:
         free = (a - b).free_symbols
         # With a symbol known of which another one is rounded, both are known.
         parts = {s for x, own in self.rounded.items() if own in free for s in x.free_symbols}
-        for symbol in sorted(free, key=lambda s: (s not in parts, str(s))):
+        # The latest rounded quotient is the one that was told of last: a part, not its whole.
+        latest = {own: -n for n, own in enumerate(self.rounded.values())}
+        for symbol in sorted(
+            free, key=lambda s: (s not in parts, s in latest, latest.get(s, 0), str(s))
+        ):
             found = _symbol_solutions(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
                 self.alike[symbol] = found[0]
@@ -265,6 +273,17 @@ class SymbolicSizes:
             return made
         whole = below.is_Integer and self.hint(a) % self.hint(b) == 0
         return made if whole or (above, below) in self.divided else None
+
+    def make_up(self, whole: sympy.Expr, parts: Sequence[sympy.Expr]) -> bool:
+        """True if the product of the parts of an axis is its size for all sizes."""
+        if len(parts) == 1:
+            return True
+        if any(sympy.fraction(sympy.together(part))[1] != 1 for part in parts):
+            return False
+        whole, made = self.meant(whole), self.meant(sympy.prod(parts))
+        symbols = sorted((whole - made).free_symbols, key=str)
+        ways = ({s: n + (n + 2) * k for k, s in enumerate(symbols)} for n in range(5, 10))
+        return all(substitute_symbols(whole - made, way) == 0 for way in ways)
 
     def refined(
         self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]
@@ -392,6 +411,9 @@ def _half(e: sympy.Expr) -> sympy.Expr:
 
 _SMALL = (4, 5, 3, 2, 6, 7, 8, 9)
 _TRIED = 5000
+_OVERFLOWS = 2**62
+"""No tensor has so many elements."""
+
 _MOST = 4_000_000
 """Maximum number of elements of a tensor that is made to take another branch."""
 

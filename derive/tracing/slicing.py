@@ -61,7 +61,7 @@ def beginning_at(
     new = Atom.new(length)
     context.sizes.at_least(length)
     context.sizes.at_least(first)
-    context.sizes.at_least(whole - first - length * step)
+    context.sizes.at_least(whole - first - (length - 1) * step - 1)
     position: TracedNode = Position(new) if step == 1 else TracedNumber(step) * Position(new)
     if first == 0 and step == 1:
         position = _with_start(context, position, length, whole)
@@ -108,7 +108,9 @@ def equal_part(
     whole = x.shape[dim]
     shape = x.shape
     if step != 1:
-        even = context.sizes.hint(whole) % step == 0 and first.is_Integer and first < step
+        # Whether a sum divides in the examples may be accidental.
+        even = context.sizes.hint(whole) % step == 0 and not whole.is_Add
+        even = even and first.is_Integer and first < step
         if not even or context.sizes.hint(length) * step != context.sizes.hint(whole):
             return beginning_at(context, x, dim, first, length, step)
         rows = context.sizes.plain(whole / step)

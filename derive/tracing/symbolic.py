@@ -272,16 +272,30 @@ def _unfold(x: Any, dimension: int, size: Any, step: Any) -> Any:
 
 
 def _at(x: Any, index: Any) -> Any:
-    """Return x[index]; an integer tensor without axes, which torch makes a number, selects."""
+    """Return x[index]; integers that torch makes numbers, as those of sizes, select.
+
+    A size stays a number beside tensors with axes, with which torch broadcasts it.
+    """
+    import torch
+
     parts = index if isinstance(index, tuple) else (index,)
-    _, ones = _tensors_in(parts)
+    tensors, ones = _tensors_in(parts)
+    if len(ones) == len(tensors):
+        ones = [n for n, p in enumerate(parts) if n in ones or isinstance(p, torch.SymInt)]
     if not ones:
         return x[index]
     taken = [_axes_taken(p) for p in parts]
     for n in reversed(ones):
-        after = any(p is Ellipsis for p in parts[:n])
+        after, at = any(p is Ellipsis for p in parts[:n]), parts[n]
         axis = -1 - sum(taken[n + 1 :]) if after else sum(taken[:n])
-        x, taken[n] = x.index_select(axis, parts[n].reshape(1)).squeeze(axis), 0
+        x, taken[n] = (
+            (
+                x.select(axis, at)
+                if isinstance(at, torch.SymInt)
+                else x.index_select(axis, at.reshape(1)).squeeze(axis)
+            ),
+            0,
+        )
     return x[tuple(p for n, p in enumerate(parts) if n not in ones)]
 
 

@@ -22,13 +22,15 @@ from derive.tracing.refusals import unread
 )
 def view(context: Context, x: tv.TracedValue, *args: Any, **__: Any) -> tv.TracedValue:
     shape = context.shape()
-    if context.called in ("view", "reshape", "_unsafe_view") and isinstance(args[0], list):
-        for given, size in zip(args[0], shape, strict=True):
-            # Beside a -1, torch may keep the old symbol of a size that is given as a number.
-            if sympy.sympify(given).is_Integer and given >= 0:
-                context.sizes.unify(size, sympy.sympify(given))
-        shape = context.shape()
-    return context.regrouped(x, shape)
+    sizes: Sequence[Any] = args[0] if args and isinstance(args[0], list) else ()
+    first = 0
+    if context.called == "unflatten":
+        first, sizes = x.place_of(args[0]), args[1]
+    for given, size in zip(sizes, shape[first:], strict=False):
+        # Beside a -1, torch may keep the old symbol of a size that is given as a number.
+        if sympy.sympify(given).is_Integer and given >= 0:
+            context.sizes.unify(size, sympy.sympify(given))
+    return context.regrouped(x, context.shape() if sizes else shape)
 
 
 @operation("permute")
@@ -120,8 +122,8 @@ def select(context: Context, x: tv.TracedValue, dim: int, index: Any) -> tv.Trac
     axis = x.axes[dim]
     node = x.node
     size = tv.size_of(axis)
-    index = sympy.sympify(index)
-    if index.is_number and index < 0:
+    index = context.sizes.of(index)
+    if context.sizes.hint(index) < 0:
         index = size + index
     if len(axis) == 1 and any(
         isinstance(j, tv.Joined) and tv.Position(axis[0]) in j.items for j in tv.walk(node)

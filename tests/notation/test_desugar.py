@@ -455,6 +455,11 @@ WRONG = [
         "",
     ),
     (
+        "op f(x[n,t,c]; size(k)=2) -> y\nu[n,(t c)] = x[n,t,c]\ny[n,k] = sum[m](u[n,(k m)])",
+        (zeros(2, 3, 5),),
+        "f: axis (t c) has size 15, which is not divisible by size(k) = 2",
+    ),
+    (
         "op f(x[*p,t,d,*q]; dim=axis(t)) -> y\ny[*p,(t d),*q] = x[*p,t,d,*q]",
         (zeros(2, 3, 4),),
         "f: dim must be the position of axis t in x[*p, t, d, *q], not -1",

@@ -24,6 +24,16 @@ READ = [
         "2*d + 2*m - 1 >= 0 and 2*d + 2*m - 1 < size(c)",
     ),
     (lambda x, w: F.conv1d(x, w, padding="same"), [(2, 4, 8), (5, 4, 3)], "(size(m) - 1)//2"),
+    (
+        lambda x, w: F.conv1d(x, w, padding=w.shape[-1] // 2),
+        [(2, 4, 8), (5, 4, 3)],
+        "size(d)=size(c) + 2*floor(size(m)/2) - size(m) + 1",
+    ),
+    (
+        lambda x, w: F.interpolate(F.conv1d(x, w, padding=1)[..., ::2], scale_factor=2.0),
+        [(2, 3, 8), (5, 3, 4)],
+        "y[n,k,(j h)] = u[n,k,2*j]",
+    ),
     (lambda x, w: F.conv1d(x, w), [(4, 8), (5, 4, 3)], "sum[n,m]"),
     (lambda x, w: F.conv1d(x, w, groups=2), [(2, 4, 8), (6, 2, 3)], "[n,(j m),i + d]"),
     (lambda x, w: F.conv1d(x, w, groups=x.shape[1]), [(2, 4, 8), (4, 1, 3)], "w[t,0,k]"),

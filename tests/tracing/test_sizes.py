@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.nn.functional import conv2d, relu
+from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
 
-from derive import load, parse, read_torch
+from derive import DeriveError, load, parse, read_torch
 from derive.tracing.read import reading
 
 
@@ -140,3 +140,38 @@ def test_a_buffer_has_its_sizes_if_others_have_no_reading():
     torch.testing.assert_close(
         load(op)(x, module.table, module.qk.weight, module.places), module(x)
     )
+
+
+PARTS = {
+    "a stride over a padded window": lambda x, w: conv1d(x, w, padding=1)[..., ::2] * 2,
+    "pairs of a padded axis": lambda x, w: pad(x, (1, 1)).unflatten(-1, (-1, 2)).sum(-1),
+    "pairs of a strided window": lambda x, w: (
+        conv1d(x, w, stride=2, padding=1).unflatten(-1, (-1, 2)).sum(-1)
+    ),
+    "halves of all elements": lambda x, w: x.flatten(1).unflatten(-1, (2, -1)).exp().sum(-1),
+    "the largest of halves": lambda x, w: adaptive_max_pool1d(x.flatten(1).unsqueeze(1), 2),
+    "halves of a half": lambda x, w: (
+        x[..., : x.shape[-1] // 2].unflatten(-1, (2, -1)).exp().prod(-2)
+    ),
+    "odd and even positions": lambda x, w: x[..., 1:][..., ::2].sum(-1) * x[..., 1::2].sum(-1),
+    "the middle": lambda x, w: x[..., x.shape[-1] // 2] * x[:, -x.shape[1], x.shape[2] - 1, None],
+}
+
+
+@pytest.mark.parametrize("length", [8, 9])
+@pytest.mark.parametrize("f", PARTS.values(), ids=PARTS)
+def test_a_reading_is_right_at_all_sizes_that_it_takes(f, length):
+    """Where parts do not divide an axis, the operation computes what f does, or refuses it."""
+    try:
+        op = read_torch(f, r(2, 3, length), r(5, 3, 4))
+    except DeriveError:
+        assert length == 9, "the parts divide the axis"
+        return
+    for n in range(5, 13):
+        given = {"x": r(2, 3, n), "w": r(5, 3, 3)}
+        try:
+            made = load(op)(*(given[t.name] for t in op.inputs))
+        except ValueError as error:
+            assert "divisible by" in str(error) or "must have size" in str(error)
+        else:
+            torch.testing.assert_close(made, f(*given.values()))
