@@ -97,7 +97,7 @@ class Context:
     """The equations so far, the node that is read, and operations on the axes of values."""
 
     def __init__(self, graph: Graph, inputs: dict[str, tv.TracedValue], taken: set[str]) -> None:
-        self.sizes = SymbolicSizes(graph.shapes)
+        self.sizes = SymbolicSizes(graph.shapes, graph.rounded)
         self.answers = graph.answers
         self.given = graph.given
         self.held = any(node.meta.get("held") for node in graph.graph.nodes)

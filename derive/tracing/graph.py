@@ -53,6 +53,8 @@ class Graph:
     """For each tensor of the result, the input that it is."""
     answers: Sequence[Answer] = ()
     """Assumed results of value checks; a call raises an error for another result."""
+    rounded: bool = False
+    """True if no division of sizes is taken as exact."""
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
@@ -99,7 +101,9 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             raise
         except Exception as error:
             raise _trace_error(error) from error
-    return Graph(module.graph, tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers)
+    rounded = _ASSUMED.get(Assumed()).rounded
+    known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
+    return Graph(module.graph, *known)
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -107,7 +111,8 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-    fixed, alike, last = _ASSUMED.get()
+    assumed = _ASSUMED.get(Assumed())
+    fixed, alike, last = assumed.fixed, assumed.alike, assumed.last
     shapes = ShapeEnv(duck_shape=alike)
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     mode.cache_enabled = False
@@ -125,18 +130,27 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     return mode, fakes, shapes
 
 
-_ASSUMED = ContextVar[tuple[Collection[str], bool, bool]]("assumed", default=((), False, False))
+@dataclass(frozen=True)
+class Assumed:
+    """What is assumed of the sizes of a function."""
+
+    fixed: Collection[str] = ()
+    """The tensors whose sizes are numbers."""
+    alike: bool = False
+    """True if equal sizes have one symbol."""
+    last: bool = False
+    """True if the sizes of all last axes are numbers."""
+    rounded: bool = False
+    """True if a quotient of sizes is rounded down, though it is exact in the examples."""
+
+
+_ASSUMED = ContextVar[Assumed]("assumed")
 
 
 @contextmanager
-def assumed_sizes(
-    fixed: Collection[str] = (), alike: bool = False, last: bool = False
-) -> Iterator[None]:
-    """Trace with the sizes of these tensors, or of all last axes, as numbers.
-
-    If ``alike``, equal sizes have one symbol.
-    """
-    token = _ASSUMED.set((fixed, alike, last))
+def assuming(assumed: Assumed) -> Iterator[None]:
+    """Trace under these assumptions."""
+    token = _ASSUMED.set(assumed)
     try:
         yield
     finally:

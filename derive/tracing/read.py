@@ -39,7 +39,7 @@ from derive.tracing.calls import (
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
-from derive.tracing.graph import assumed_sizes, stopped, trace_graph
+from derive.tracing.graph import Assumed, assuming, stopped, trace_graph
 from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
@@ -191,8 +191,9 @@ _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")
 def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -> Reading:
     """Return the reading with as many free sizes as it has: every size of an example, if it can be.
 
-    Else the parameters and buffers of a module keep their sizes, or equal sizes stay equal, or the
-    last axes keep their sizes, as the width of a head.
+    Else the quotients of sizes are rounded down, or the parameters and buffers of a module keep
+    their sizes, or equal sizes stay equal, or the last axes keep their sizes, as the width of a
+    head.
     """
     import torch
 
@@ -203,9 +204,10 @@ def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -
             raise
         module = function if isinstance(function, torch.nn.Module) else None
         own = module_tensors(module, collected(bound)[0])
-        ways = [assumed_sizes(fixed=own)] if own else []
-        for way in (*ways, assumed_sizes(alike=True), assumed_sizes(last=True)):
-            with way, suppress(DeriveError):
+        ways = [Assumed(rounded=True)] if isinstance(error, SizesUnread) else []
+        ways += [Assumed(fixed=own)] if own else []
+        for way in (*ways, Assumed(alike=True), Assumed(last=True)):
+            with assuming(way), suppress(DeriveError):
                 return _reading(function, bound, *more)
         raise
 
@@ -385,7 +387,7 @@ def _as_float(e: TracedEquation) -> TracedEquation:
 
 def _inputs(graph: Any, tensors: Mapping[str, Any]) -> dict[str, tv.TracedValue]:
     """Return a value for each argument, with an index for each axis that is not of size 1."""
-    sizes, found = SymbolicSizes(graph.shapes), {}
+    sizes, found = SymbolicSizes(graph.shapes, graph.rounded), {}
     for (name, t), node in zip(tensors.items(), graph.graph.nodes, strict=False):
         axes = tuple(tv.new_axis(sizes.of(n)) for n in node.meta["val"].shape)
         found[name] = tv.input_value(name, axes, tv.kind_of(t))

@@ -21,8 +21,10 @@ from derive.tracing.values import TracedValue
 class SymbolicSizes:
     """Facts about the symbols of a trace."""
 
-    def __init__(self, shapes: Any) -> None:
+    def __init__(self, shapes: Any, rounds: bool = False) -> None:
         self.shapes = shapes
+        self.rounds = rounds
+        """True if every quotient is rounded down, also one that is exact in the examples."""
         self.alike: dict[sympy.Symbol, sympy.Expr] = {}
         """Values of symbols, as operations on several tensors imply."""
         for guard in shapes.guards:
@@ -192,7 +194,7 @@ class SymbolicSizes:
         a, b = x.args
         up = a - (b - 1)
         # A sum stays a floor division: whether it divides in the examples may be accidental.
-        for whole in (e for e in (a, up) if not e.is_Add):
+        for whole in (e for e in (a, up) if not (e.is_Add or self.rounds)):
             if self.hint(whole) % self.hint(b) == 0 and self.hint(whole) > 0:
                 if whole.free_symbols and (whole, b) not in self.divided:
                     self.divided.append((whole, b))

@@ -154,6 +154,9 @@ PARTS = {
         x[..., : x.shape[-1] // 2].unflatten(-1, (2, -1)).exp().prod(-2)
     ),
     "odd and even positions": lambda x, w: x[..., 1:][..., ::2].sum(-1) * x[..., 1::2].sum(-1),
+    "below the middle row": lambda x, w: (
+        torch.ones(x.shape[2], x.shape[2]).tril(-(x.shape[2] // 2)) @ x[0, 0]
+    ),
     "the middle": lambda x, w: x[..., x.shape[-1] // 2] * x[:, -x.shape[1], x.shape[2] - 1, None],
 }
 
