@@ -53,6 +53,7 @@ from derive.auditing.structure import (
     other_sizes,
     rectangles,
     shapes_of,
+    with_repeats,
 )
 
 _FAR = 1e-3
@@ -126,6 +127,8 @@ class Judge:
         for point in special(base, self.names, self._may_vanish):
             found = [*self.at(point, level, loud=None, tolerance=_FAR)]
             yield from found or self.at_a_kink(point)
+        for point in with_repeats(self.structure, self.names):
+            yield from self.at(point, FRAGILE, loud=None, certain=True)
         for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
         for point in rectangles(self.structure, self.names):
@@ -172,11 +175,12 @@ class Judge:
         tolerance: float = 0.0,
         overflow: str | None = None,
         copied: bool = True,
+        certain: bool = False,
     ) -> Iterator[AuditFinding]:
         """Check the gradients at one point.
 
         ``silent`` is the level of other numbers, ``loud`` that of an error; with None, errors are
-        ignored.
+        ignored. If ``certain``, autograd must be right there, as not where one write hides another.
         """
         owned = self.subject.owned
         args = tuple(self.args[n] if n in owned else a for n, a in enumerate(point.args))
@@ -186,6 +190,8 @@ class Judge:
             cotangents = random_cotangents(self.subject, args, 3)
             made = outcome(self.subject, args, cotangents, copied=copied)
         except Exception:
+            return
+        if certain and made.doubt:
             return
         if made.wrong(max(self.subject.tolerance, tolerance)):
             # A flag may select a narrower dtype.

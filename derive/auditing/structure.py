@@ -484,6 +484,20 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
     return _points_by_shapes(changes, names)
 
 
+def with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Yield the example with a repeated integer, for each tensor of distinct ones.
+
+    Permutations stay permutations, and integers that ascend do not descend.
+    """
+    for path, old in tensors_in(structure.args):
+        if is_integer(old) and old.ndim and old.shape[-1] > 1 and path not in structure.kept:
+            if permuted_axis(old) is None and old.unique().numel() == old.numel():
+                new = old.clone()
+                new[..., 1] = new[..., 0]
+                args = structure.exact(rebuilt(structure.args, {path: new}))
+                yield Point(args, f"where {names[int(path[0])]} repeats a number")
+
+
 def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield rectangular matrices for square ones."""
     squares = [(path, rows) for path, (rows, columns) in _matrices(structure) if rows == columns]

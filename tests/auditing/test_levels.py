@@ -111,6 +111,40 @@ def test_ascending_integers_ascend_at_other_sizes():
     assert audited(sums, back, torch.randn(7), segment).verdict == "right"
 
 
+def read_rows(ctx, x, v, rows):
+    kept(ctx, rows, x)
+    return x[rows] + v
+
+
+def read_back(ctx, G):
+    rows, x = ctx.saved_tensors
+    grad = torch.zeros_like(x)
+    grad[rows] = G
+    return grad, G, None
+
+
+def write_rows(ctx, x, v, rows):
+    kept(ctx, rows)
+    return x.index_copy(0, rows, v)
+
+
+def write_back(ctx, G):
+    (rows,) = ctx.saved_tensors
+    return G.index_fill(0, rows, 0), G[rows], None
+
+
+@pytest.mark.parametrize(
+    ("forward", "back", "verdict"),
+    [(read_rows, read_back, "fragile"), (write_rows, write_back, "right")],
+)
+def test_distinct_integers_repeat_where_autograd_is_right(forward, back, verdict):
+    """Of two writes to one row, one is hidden, and there autograd is not."""
+    given = torch.randn(6, 2), torch.randn(3, 2), torch.tensor([1, 3, 4])
+    report = audited(forward, back, *given)
+    assert report.verdict == verdict
+    assert verdict == "right" or "where rows repeats a number" in report.rows[0].fragile
+
+
 def test_equal_elements_are_no_whole_numbers():
     def square(ctx, x):
         return x * x
