@@ -205,6 +205,9 @@ class Reader:
         except DeriveError as error:
             made = self._at_positions(node, args, kwargs, self._error(error))
             made = tv.without_gradient(made) if node.meta.get("held") else made
+        except RecursionError:
+            what = "this line is nested too deeply in others for Python's recursion limit, as in a"
+            raise self._error(unread(f"{what} long loop; read one step of it")) from None
         except Exception as error:
             flat = list(leaves_of([args, kwargs]))
             bare = any(isinstance(x, tv.TracedValue) and not x.axes for x in flat)

@@ -86,6 +86,13 @@ def replaced(x):
     return y * x
 
 
+def iterated(x):
+    z = x
+    for _ in range(200):
+        z = torch.tanh(z @ x + x)
+    return z
+
+
 SAID = {
     top: "topk is not supported: .*positions as an integer argument",
     ordered: "sort is not supported: .*positions",
@@ -100,6 +107,7 @@ SAID = {
     volume: "a matrix decomposition or linear solve",
     recurrent: "lstm is not supported: .*LSTMCell",
     gated: "gru is not supported: .*GRUCell",
+    iterated: "nested too deeply .* long loop; read one step of it",
     bagged: "_embedding_bag.* is not supported: bags of one size are read",
     unpooled: "max_unpool2d is not supported: .*zeros.scatter_add",
     kept: "positions of a max_pool are read as an integer argument",
