@@ -29,7 +29,7 @@ from derive.auditing.repair import mended
 from derive.auditing.structure import Structure
 from derive.notation.operation import Equation, Operation
 from derive.show.formula import equation
-from derive.tracing.read import read_torch
+from derive.tracing.read import reading
 
 # ----------------------------------------------------------------------------------------- backward
 # Trace a hand-written backward into equations.
@@ -64,9 +64,10 @@ def written(
     letters = (
         {} if model is None else _tracer_letters(model, args, names, every[len(args) :], given)
     )
-    op = read_torch(
+    made = reading(
         backward, *args, *(cotangents[n] for n in given), name="backward", letters=letters
     )
+    op = made.operation
     targets = {o: f"grad_{names[n]}" for o, n in zip(op.outputs, returned, strict=True)}
     taken = {t.name for t in op.inputs} | {e.name for e in op.equations}
     targets = {o: t for o, t in targets.items() if t not in taken}

@@ -22,7 +22,7 @@ from derive.notation.specification import parse
 from derive.reports.formula import Formula, inlined
 from derive.reports.result import Derivation
 from derive.show.formula import equation, sides
-from derive.tracing.read import read_torch
+from derive.tracing.read import reading
 
 
 @dataclass(frozen=True)
@@ -280,7 +280,7 @@ def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) 
         forward.__signature__ = signature  # type: ignore[attr-defined]
     forward.__name__ = subject.name
     try:
-        return read_torch(forward, *args)
+        return reading(forward, *args).operation
     except DeriveError as error:
         return str(error).partition("\n")[0]
     except Exception as error:

@@ -66,6 +66,7 @@ def read(
         )
     (arguments, *_) = examples_of(example) or [()]
     made = reading(target, *arguments, name=name, letters=given, comments=comments)
+    made.warn()
     if json_:
         print_json({"name": made.operation.name, "text": made.text})
         return

@@ -90,8 +90,16 @@ class Reading:
     """Checks of tensor values, with an error if they fail."""
     written: Collection[str] = ()
     """Inputs with positions of writes; in the operation, nothing is written at a negative one."""
+    at_one: str = ""
+    """Where the operation differs from the function at an axis of size 1, if it does."""
     held: bool = False
     """True if a part is computed under no_grad; it has a tangent, the operation's part has none."""
+
+    def warn(self) -> None:
+        """Warn if the operation differs from the function at an axis of size 1."""
+        if self.at_one:
+            text = f"the spec differs from the function at an axis of size 1: {self.at_one}"
+            warnings.warn(f"{text}; it holds at other sizes", DeriveWarning, stacklevel=3)
 
 
 def read_torch(
@@ -129,6 +137,7 @@ def read_torch(
     y[n, k] = tanh(sum[c](x[n, c]*w[c, k]))
     """
     made = reading(function, *examples, name=name, letters=letters, parameters=parameters, **named)
+    made.warn()
     return made.operation
 
 
@@ -285,7 +294,7 @@ def _reading(
         if whole:
             context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
+    at_one = check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,
@@ -301,6 +310,7 @@ def _reading(
         written=context.written,
         held=context.held,
         computed=computed,
+        at_one=at_one,
     )
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice, product
+from random import Random
 from typing import Any
 
 import sympy
@@ -16,6 +18,9 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.values import TracedValue
+
+_MOST_ROUNDED = 40
+"""Maximum number of quotients with which sizes are taken as equal: each may round others again."""
 
 
 class SymbolicSizes:
@@ -96,14 +101,7 @@ class SymbolicSizes:
 
     def meant(self, e: Any) -> sympy.Expr:
         """Replace the symbols of floor divisions by the divisions."""
-        meanings = {symbol: x for x, symbol in self.rounded.items()}
-        while True:
-            new = substitute_symbols(
-                e, {s: meanings[s] for s in sympy.sympify(e).free_symbols if s in meanings}
-            )
-            if new == e:
-                return new
-            e = new
+        return _substituted_whole(e, {symbol: x for x, symbol in self.rounded.items()})
 
     def at_least(self, e: sympy.Expr) -> None:
         """Assume that an expression of sizes is >= 0."""
@@ -136,12 +134,7 @@ class SymbolicSizes:
 
     def _resolved(self, e: Any) -> Any:
         """Return the expression in independent symbols."""
-        known = {**self.shapes.replacements, **self.alike}
-        while True:
-            new = substitute_symbols(e, {s: known[s] for s in e.free_symbols if s in known})
-            if new == e:
-                return e
-            e = new
+        return _substituted_whole(e, {**self.shapes.replacements, **self.alike})
 
     def asked(self) -> list[Any]:
         """Return the comparisons of sizes that held in the trace.
@@ -211,7 +204,7 @@ class SymbolicSizes:
     def unify(self, a: sympy.Expr, b: sympy.Expr) -> bool:
         """Take two sizes as equal from now on; False if they differ in the examples."""
         a, b = self.plain(a), self.plain(b)
-        if self.hint(a) != self.hint(b):
+        if self.hint(a) != self.hint(b) or len(self.rounded) > _MOST_ROUNDED:
             return False
         for least in (e for e in (a, b) if type(e).__name__ == "Min"):
             if len({*map(self.hint, least.args)}) == 1:
@@ -221,16 +214,28 @@ class SymbolicSizes:
         free = (a - b).free_symbols
         # With a symbol known of which another one is rounded, both are known.
         parts = {s for x, own in self.rounded.items() if own in free for s in x.free_symbols}
+        # What holds for all sizes says nothing of a size, and one quotient is made of the others.
+        quotients = {*self.rounded.values()} & free
+        only = quotients if quotients and self._always_holds(a - b) else free
         # The latest rounded quotient is the one that was told of last: a part, not its whole.
         latest = {own: -n for n, own in enumerate(self.rounded.values())}
         for symbol in sorted(
-            free, key=lambda s: (s not in parts, s in latest, latest.get(s, 0), str(s))
+            only, key=lambda s: (s not in parts, s in latest, latest.get(s, 0), str(s))
         ):
             found = _symbol_solutions(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
                 self.alike[symbol] = found[0]
                 return self._rounds_again(symbol)
         return bool(sympy.simplify(a - b) == 0)
+
+    def _always_holds(self, e: sympy.Expr) -> bool:
+        """True if e is 0 for all sizes, as n - n//2 - (n + 1)//2 is."""
+        e = self.meant(self._resolved(e))
+        symbols, random = sorted(e.free_symbols, key=str), Random(0)
+        ways = ({s: sympy.Integer(random.randint(2, 30)) for s in symbols} for _ in range(20))
+        with suppress(ZeroDivisionError, ValueError):
+            return all(substitute_symbols(e, way) == 0 for way in ways)
+        return False
 
     def _rounds_again(self, symbol: sympy.Symbol) -> bool:
         """Take each rounded quotient of a symbol that became known as equal to its new value."""
@@ -352,6 +357,15 @@ def substitute_symbols(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
         raise ValueError(f"a size would be {error}") from error
 
 
+def _substituted_whole(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:
+    """Substitute values for symbols, also in the values."""
+    e, new = None, sympy.sympify(e)
+    while new != e:
+        e = new
+        new = substitute_symbols(e, {s: values[s] for s in e.free_symbols if s in values})
+    return new
+
+
 def _symbol_solutions(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
     """Solve e = 0 for a symbol; [] if it occurs in remainders, as in s + s % 2."""
     try:
@@ -415,27 +429,36 @@ _SMALL = (4, 5, 3, 2, 6, 7, 8, 9)
 _TRIED = 5000
 _OVERFLOWS = 2**62
 """No tensor has so many elements."""
-
+_NEAR = 20
+"""Maximum number of sets of sizes of which two take another branch."""
 _MOST = 4_000_000
 """Maximum number of elements of a tensor that is made to take another branch."""
 
 
 def other_branches(
     sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
-) -> Iterator[tuple[dict[Any, int], str]]:
-    """Yield (sizes at which a guard is false, the guard as text).
+) -> Iterator[tuple[dict[Any, int], str, bool]]:
+    """Yield (sizes at which a guard is false, the guard as text, if they are spare).
 
-    The other branch may take only inputs whose other sizes equal those of the guard.
+    Where a guard has just become false, both branches may agree, as those of min(n, 3) do at 3:
+    other sizes follow, farther away. The other branch may take only inputs whose other sizes equal
+    those of the guard: these are spare.
     """
     for asked in sizes.asked():
-        found = next(_falsified(asked, sizes, inputs, hints), None)
-        if found is not None:
-            text, own = guard_text(asked, sizes, inputs), sorted(asked.free_symbols, key=str)
-            yield found, text
-            for n in dict.fromkeys(found[s] for s in own):
-                equal = {s: found[s] if s in own else n for s in found}
-                if sizes.takes(equal) and not _guard_holds(asked, equal):
-                    yield equal, text
+        near = [*islice(_falsified(asked, sizes, inputs, hints), _NEAR)]
+        ways = near[:1] + [w for w in near if _apart(asked, w) > _apart(asked, near[0])][:1]
+        text, own = guard_text(asked, sizes, inputs), sorted(asked.free_symbols, key=str)
+        yield from ((way, text, False) for way in ways)
+        for way, n in ((way, n) for way in ways for n in dict.fromkeys(way[s] for s in own)):
+            equal = {s: way[s] if s in own else n for s in way}
+            if sizes.takes(equal) and not _guard_holds(asked, equal):
+                yield equal, text, True
+
+
+def _apart(asked: Any, way: Mapping[Any, int]) -> Any:
+    """Return how much the sides of a guard differ at these sizes."""
+    sides = [substitute_symbols(side, way) for side in asked.args[:2]]
+    return abs(sides[0] - sides[1]) if asked.is_Relational else 0
 
 
 def _falsified(
@@ -444,7 +467,7 @@ def _falsified(
     symbols = sorted(asked.free_symbols, key=str)
     around = {int(c) + d for c in asked.atoms(sympy.Integer) for d in (-1, 0, 1)}
     tried = [n for n in dict.fromkeys((*_SMALL, *sorted(around))) if n >= 2]
-    large = False
+    large = found = False
     holds = _quick(asked, symbols)
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
         way = {**hints, **dict(zip(symbols, values, strict=True))}
@@ -455,9 +478,11 @@ def _falsified(
             for v in inputs.values()
         )
         if all(n <= _MOST for n in counts):
+            found = True
             yield way
-        large = True
-    if large:
+        else:
+            large = True
+    if large and not found:
         guard = guard_text(asked, sizes, inputs)
         raise DeriveError(
             f"the branch for sizes where {guard} is false cannot be checked, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -51,10 +52,11 @@ def check(
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
     computed: ComputedInputs,
-) -> None:
+) -> str:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
-    Each function is given with the values of the parameters at which ``op`` should equal it.
+    Each function is given with the values of the parameters at which ``op`` should equal it. The
+    result says where ``op`` differs at an axis of size 1: the function is traced for other sizes.
     """
     from derive.api import load
 
@@ -66,6 +68,7 @@ def check(
     for function, parameters in functions:
         own = {k: v for k, v in parameters.items() if k in known}
         _held(op, partial(f, **own), function, samples)
+    return _differs_at_one(op, f, functions[0][0], samples)
 
 
 def _held(
@@ -77,7 +80,7 @@ def _held(
     floats = (t.dtype for t in samples.tensors.values() if t.is_floating_point())
     dtype = next(floats, torch.float64)
     for drawn, asked, spare in samples.draws():
-        if (spare and held >= _ENOUGH) or asked in answered:
+        if spare and (asked in answered if asked else held >= _ENOUGH):
             continue
         if silent is None:
             with exact(dtype):
@@ -138,6 +141,27 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _differs_at_one(
+    op: Operation, f: Callable[..., Any], function: Callable[..., Any], samples: Samples
+) -> str:
+    """Describe where ``op`` silently differs at an axis of size 1; '' if it does nowhere."""
+    import torch
+
+    dtype = next((t.dtype for t in samples.tensors.values() if t.is_floating_point()), None)
+    for drawn in samples.ones():
+        with warnings.catch_warnings(), suppress(Exception):
+            warnings.simplefilter("ignore")  # torch warns of the variance of a single number
+            given, want = _defined(function, drawn, 0, dtype)
+            have = _values_and_gradients(
+                f(*_read_inputs(op, given, samples, dtype).values()), given
+            )
+            alike = [a.shape for a in have[0]] == [b.shape for b in want[0]]
+            differs = _differs((want[0], []), (have[0], []), given)
+            if alike and differs and _all(torch.isfinite, want[:1]):
+                return differs
+    return ""
 
 
 def _undivided_held(
@@ -229,8 +253,8 @@ class Samples:
         """Yield (a draw of inputs, the guard that is false at their sizes or '', if it is spare).
 
         The sizes are those of the examples, odd ones, equal ones, and those of other branches.
-        Spare draws change one size of the examples, because a function may restrict the others.
-        They are used only if the others are too few.
+        Spare draws change one size of the examples, because a function may restrict the others, or
+        make the sizes of another branch equal. They are used only if the others are too few.
         """
         for seed, (way, asked, spare) in enumerate(self._ways):
             yield partial(self._draw, way, 100 * seed), asked, spare
@@ -253,9 +277,15 @@ class Samples:
         plain = [hints, odd, dict.fromkeys(symbols, 4), even]
         plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
         ways = [(way, "", False) for way in plain if sizes.takes(way)]
-        ways += [(way, asked, False) for way, asked in other_branches(sizes, self.inputs, hints)]
+        ways += other_branches(sizes, self.inputs, hints)
         near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
         return ways + [(way, "", True) for way in near if sizes.takes(way)]
+
+    def ones(self) -> Iterator[Callable[[int], dict[str, Any]]]:
+        """Yield draws in which one size of the examples is 1."""
+        ways = ({**self._hints, s: 1} for s in self._hints)
+        for seed, way in enumerate(filter(self.sizes.takes, ways)):
+            yield partial(self._draw, way, 9000 + 100 * seed)
 
     def undivided(self) -> Iterator[Callable[[int], dict[str, Any]]]:
         """Yield draws at sizes that are no multiples of what they are assumed to be.

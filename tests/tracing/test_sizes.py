@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
 
-from derive import DeriveError, load, parse, read_torch
+from derive import DeriveError, DeriveWarning, load, parse, read_torch
 from derive.tracing.read import reading
 
 
@@ -178,3 +178,35 @@ def test_a_reading_is_right_at_all_sizes_that_it_takes(f, length):
             assert "divisible by" in str(error) or "must have size" in str(error)
         else:
             torch.testing.assert_close(made, f(*given.values()))
+
+
+def halves(x):
+    n = x.shape[1]
+    return (x[:, : n // 2] * x[:, (n + 1) // 2 :]).sum(1)
+
+
+def every_other(x):
+    return x[:, ::2].sum(1) - x[:, 1::2].sum(1)
+
+
+@pytest.mark.parametrize("f", [halves, every_other])
+def test_an_odd_axis_has_two_parts(f):
+    op = held(f, r(3, 7))
+    for shape in [(3, 4), (2, 9)]:
+        torch.testing.assert_close(load(op)(r(*shape)), f(r(*shape)))
+
+
+@pytest.mark.parametrize("most", [lambda n: min(n, 3), lambda n: n if n < 4 else 3])
+def test_branches_that_agree_where_one_becomes_the_other_differ_farther_away(most):
+    with pytest.raises(DeriveError, match=r"another branch where x.shape\[0\] .* is false"):
+        read_torch(lambda x: x.sum(0) / most(x.shape[0]), r(5, 4))
+
+
+@pytest.mark.parametrize("most", [lambda n: max(n - 1, 1), lambda n: n - 1 if n > 1 else 1])
+def test_a_spec_that_does_not_hold_at_an_axis_of_size_one_warns(most):
+    with pytest.warns(DeriveWarning, match=r"size 1: value of output 1, at x\(1, 4\); it holds"):
+        read_torch(lambda x: x.sum(0) / most(x.shape[0]), r(5, 4))
+
+
+def test_a_variance_of_one_number_is_nan_in_both():
+    held(lambda x: x.std(0), r(5, 4))
