@@ -457,7 +457,7 @@ class _Solver:
         """
         match size:
             case Call("floordiv", (Size(whole), below)) if whole not in lettered(self.op):
-                count, known = self.found[whole], evaluate(below, {}, self.found, {}, {})
+                count, known = (evaluate(e, {}, self.found, {}, {}) for e in (Size(whole), below))
                 if known and count % known:
                     raise ValueError(f"an axis has size {count}, which {known} does not divide")
 

@@ -217,10 +217,10 @@ class SymbolicSizes:
         # What holds for all sizes says nothing of a size, and one quotient is made of the others.
         quotients = {*self.rounded.values()} & free
         only = quotients if quotients and self._always_holds(a - b) else free
-        # The latest rounded quotient is the one that was told of last: a part, not its whole.
-        latest = {own: -n for n, own in enumerate(self.rounded.values())}
+        # A size that is divided more often is a part, which its whole makes known.
+        divisors = {own: self.hint(x.args[1]) for x, own in self.rounded.items()}
         for symbol in sorted(
-            only, key=lambda s: (s not in parts, s in latest, latest.get(s, 0), str(s))
+            only, key=lambda s: (s not in parts, s in divisors, -divisors.get(s, 0), str(s))
         ):
             found = _symbol_solutions(a - b, symbol)
             if len(found) == 1 and symbol not in found[0].free_symbols:
