@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from derive.algebra.expr import Expr, Index, free_indices
 from derive.algebra.poly import Poly, Term
 from derive.budget import tick
 
 Binding = Mapping[Index, Expr]
+Found = TypeVar("Found")
+Bind = Callable[[Expr, Expr, Found], Iterator[Found]]
+"""Every extension of what is found that makes a pattern equal a target."""
 
 
 def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -> Iterator[Binding]:
@@ -30,15 +34,21 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
         return
     if type(pattern) is not type(target):
         return
-    if isinstance(pattern, Poly) and isinstance(target, Poly):
-        yield from match_all(pattern.terms, target.terms, free, found)
-        return
     if isinstance(pattern, Term) and isinstance(target, Term):
         yield from _match_term(pattern, target, free, found)
         return
+    bind = matcher(free)
+    if isinstance(pattern, Poly) and isinstance(target, Poly):
+        yield from bind_all(pattern.terms, target.terms, found, bind)
+        return
     pairs = parts_in_pairs(pattern, target)
     if pairs is not None:
-        yield from _match_pairs(pairs, free, found)
+        yield from bind_pairs(pairs, found, bind)
+
+
+def matcher(free: frozenset[Index]) -> Bind[Binding]:
+    """`match` for these free indices."""
+    return lambda pattern, target, found: match(pattern, target, free, found)
 
 
 def parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
@@ -55,17 +65,6 @@ def parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | Non
     return pairs
 
 
-def _match_pairs(
-    pairs: Sequence[tuple[Expr, Expr]], free: frozenset[Index], found: Binding
-) -> Iterator[Binding]:
-    if not pairs:
-        yield found
-        return
-    (a, b), *rest = pairs
-    for extended in match(a, b, free, found):
-        yield from _match_pairs(rest, free, extended)
-
-
 def _match_term(
     pattern: Term, target: Term, free: frozenset[Index], found: Binding
 ) -> Iterator[Binding]:
@@ -75,7 +74,7 @@ def _match_term(
         return
     binders = frozenset(pattern.binders)
     outer = {i: e for i, e in found.items() if i not in binders}
-    for extended in match_all(pattern.factors, target.factors, free | binders, outer):
+    for extended in bind_all(pattern.factors, target.factors, outer, matcher(free | binders)):
         images = [extended.get(i) for i in pattern.binders]
         bijective = len({id(i) for i in images}) == len(images)
         if bijective and all(i in target.binders for i in images):
@@ -89,10 +88,22 @@ def _match_term(
                 yield {**found, **{i: e for i, e in result.items() if i not in binders}}
 
 
-def match_all(
-    patterns: Sequence[Expr], targets: Sequence[Expr], free: frozenset[Index], found: Binding
-) -> Iterator[Binding]:
-    """Match each pattern to a distinct target, with all targets used, in any order."""
+def bind_pairs(
+    pairs: Sequence[tuple[Expr, Expr]], found: Found, bind: Bind[Found]
+) -> Iterator[Found]:
+    """Bind the pattern of each pair to its target."""
+    if not pairs:
+        yield found
+        return
+    (a, b), *rest = pairs
+    for extended in bind(a, b, found):
+        yield from bind_pairs(rest, extended, bind)
+
+
+def bind_all(
+    patterns: Sequence[Expr], targets: Sequence[Expr], found: Found, bind: Bind[Found]
+) -> Iterator[Found]:
+    """Bind each pattern to a distinct target, with all targets used, in any order."""
     if len(patterns) != len(targets):
         return
     if not patterns:
@@ -100,5 +111,5 @@ def match_all(
         return
     first, *rest = patterns
     for n, target in enumerate(targets):
-        for extended in match(first, target, free, found):
-            yield from match_all(rest, [*targets[:n], *targets[n + 1 :]], free, extended)
+        for extended in bind(first, target, found):
+            yield from bind_all(rest, [*targets[:n], *targets[n + 1 :]], extended, bind)

@@ -6,13 +6,13 @@ erf(e) in the other equation yields x = sqrt(2)*e.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 from derive.algebra.expr import Access, Expr, Index, Param, Pow, free_indices, tensors, walk
-from derive.algebra.match import parts_in_pairs
+from derive.algebra.match import bind_all, bind_pairs, parts_in_pairs
 from derive.algebra.poly import (
     Poly,
     Term,
@@ -86,7 +86,7 @@ class Arguments:
         elif type(pattern) is type(target):
             pairs = _in_pairs(pattern, target)
             if pairs is not None:
-                yield from self._pairs(pairs, found)
+                yield from bind_pairs(pairs, found, self.bind)
 
     def _bound(self, name: str, value: Poly, found: Found) -> Iterator[Found]:
         if name in found:
@@ -94,14 +94,6 @@ class Arguments:
                 yield found
         elif self.admits(name, value):
             yield {**found, name: value}
-
-    def _pairs(self, pairs: Sequence[tuple[Expr, Expr]], found: Found) -> Iterator[Found]:
-        if not pairs:
-            yield found
-            return
-        (a, b), *rest = pairs
-        for extended in self.bind(a, b, found):
-            yield from self._pairs(rest, extended)
 
     def _sum(self, pattern: Poly, target: Poly, found: Found) -> Iterator[Found]:
         if not self.inside(pattern).isdisjoint(found):
@@ -126,7 +118,8 @@ class Arguments:
         elif len(pattern.terms) == 2 and len(target.terms) == 2:
             for targets in (target.terms, target.terms[::-1]):
                 pairs = zip(pattern.terms, targets, strict=True)
-                yield from self._pairs([(poly([a]), poly([b])) for a, b in pairs], found)
+                alone = [(poly([a]), poly([b])) for a, b in pairs]
+                yield from bind_pairs(alone, found, self.bind)
 
     def _difference(self, pattern: Poly) -> tuple[str, str] | None:
         """The two arguments whose difference the sum is."""
@@ -170,7 +163,7 @@ class Arguments:
         if pattern.binders:
             return
         if pattern.coef == target.coef and not target.binders:
-            yield from self._factors(pattern.factors, target.factors, found)
+            yield from bind_all(pattern.factors, target.factors, found, self.bind)
         for f in pattern.factors:
             if self.inside(f) and self.of(base_and_power(f)[0]) is None:
                 for g in target.factors:
@@ -191,20 +184,6 @@ class Arguments:
             for extended in self._bound(numbers[0], number, found):
                 assert own[0] is not None
                 yield from self._bound(own[0], whole, extended)
-
-    def _factors(
-        self, patterns: Sequence[Expr], targets: Sequence[Expr], found: Found
-    ) -> Iterator[Found]:
-        """Bind each pattern to a distinct target, with all targets used, in any order."""
-        if len(patterns) != len(targets):
-            return
-        if not patterns:
-            yield found
-            return
-        first, *rest = patterns
-        for n, target in enumerate(targets):
-            for extended in self.bind(first, target, found):
-                yield from self._factors(rest, [*targets[:n], *targets[n + 1 :]], extended)
 
 
 def _without_factor(t: Term, factor: Expr) -> Poly:

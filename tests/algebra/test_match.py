@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from kit.equations import expressions, flat, index
 
 from derive.algebra.expr import Access, Call, Index, free_indices, num
-from derive.algebra.match import match, match_all
+from derive.algebra.match import bind_all, match, matcher
 from derive.algebra.poly import add, atom, mul, sum_over
 from derive.algebra.substitution import substitute
 
@@ -73,8 +73,9 @@ def test_coefficients_and_kinds_must_agree():
 
 def test_every_target_is_used_once():
     patterns, targets = [A(i, j), A(i1, j)], [A(i2, j), A(i2, j)]
-    assert list(match_all(patterns, targets, frozenset((i, i1)), {}))
-    assert not list(match_all(patterns, targets[:1], frozenset((i, i1)), {}))
+    bind = matcher(frozenset((i, i1)))
+    assert list(bind_all(patterns, targets, {}, bind))
+    assert not list(bind_all(patterns, targets[:1], {}, bind))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
