@@ -251,6 +251,10 @@ FAULTS = {
     "a slice that reads a computed axis": (
         "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\ny[*p,k,*q] = A[*p,k,*q]*w[k]**2",
     ),
+    "an infinity that is added at places as an integer": (
+        "op f(x[k], T[j]: int, m[i,k]: bool) -> y\n"
+        "u[k,i] = sum[c | T[c] == k](log_softmax[i | m[i,k]](1))\ny[i,k] = exp(u[k,i])*x[k]",
+    ),
 }
 
 

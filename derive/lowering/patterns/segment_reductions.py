@@ -237,7 +237,7 @@ def added_at(
     if position is None:
         return None
     source = scope.lower(content, inner)
-    if source.scalar or source.kind == "bool":
+    if source.kind == "bool":
         # Counts are exact in integers.
         source = replace(source, kind="int")
     like = position.code if source.kind == "int" else scope.like
