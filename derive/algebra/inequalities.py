@@ -18,6 +18,7 @@ from math import lcm
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
+from derive.algebra.logic import truth
 from derive.algebra.substitution import replace
 from derive.budget import tick
 
@@ -127,27 +128,21 @@ class Bounds:
 
         False if it never holds, None if that depends or is unknown.
         """
-        match condition:
-            case ex.Rel(op, left, right):
-                a = self._rational_form(self._with_indices(left))
-                b = None if a is None else self._rational_form(self._with_indices(right))
-                if a is None or b is None:
-                    return None
-                # Of integers: a/2 < b/3 as 3*a < 2*b.
-                common = lcm(*(c.denominator for f in (a, b) for c in f.terms.values()))
-                return self._relation(op, a * Polynomial.of(common), b * Polynomial.of(common))
-            case ex.Not(arg):
-                inner = self.holds(arg)
-                return None if inner is None else not inner
-            case ex.Iverson(inside):
-                return self.holds(inside)
-            case ex.And(args) | ex.Or(args):
-                absorbing = isinstance(condition, ex.Or)
-                found = [self.holds(a) for a in args]
-                if absorbing in found:
-                    return absorbing
-                return None if None in found else not absorbing
-        return None
+        return truth(condition, self._comparison)
+
+    def _comparison(self, condition: ex.Expr) -> bool | None:
+        if isinstance(condition, ex.Iverson):
+            return self.holds(condition.condition)
+        if not isinstance(condition, ex.Rel):
+            return None
+        a = self._rational_form(self._with_indices(condition.left))
+        b = None if a is None else self._rational_form(self._with_indices(condition.right))
+        if a is None or b is None:
+            return None
+        # Of integers: a/2 < b/3 as 3*a < 2*b.
+        common = lcm(*(c.denominator for f in (a, b) for c in f.terms.values()))
+        sides = (f * Polynomial.of(common) for f in (a, b))
+        return self._relation(condition.op, *sides)
 
     def _with_indices(self, e: ex.Expr) -> ex.Expr:
         """e with a fresh index for each read whose values are certainly positions."""

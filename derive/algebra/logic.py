@@ -60,22 +60,30 @@ def is_denial(condition: ex.Expr) -> bool:
     return isinstance(condition, ex.Not) or (isinstance(condition, ex.Rel) and condition.op == "!=")
 
 
-def decided(condition: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) -> bool | None:
-    """Whether a condition on numbers holds; None if it depends on more."""
+def truth(condition: ex.Expr, known: Callable[[ex.Expr], bool | None]) -> bool | None:
+    """Whether a condition holds, by what is known of its parts; None if they leave it open."""
     match condition:
-        case ex.Rel(op, left, right):
-            a, b = number(left), number(right)
-            return None if a is None or b is None else bool(ex.RELATIONS[op](a, b))
         case ex.Not(inner):
-            found = decided(inner, number)
+            found = truth(inner, known)
             return None if found is None else not found
-        case ex.And(args) | ex.Or(args) if args:
-            # An empty conjunction is the value of a boolean equation, so only others are decided.
-            every, is_all = [decided(a, number) for a in args], isinstance(condition, ex.And)
+        case ex.And(args) | ex.Or(args):
+            every, is_all = [truth(a, known) for a in args], isinstance(condition, ex.And)
             if (not is_all) in every:
                 return not is_all
             return None if None in every else is_all
-    return None
+    return known(condition)
+
+
+def decided(condition: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) -> bool | None:
+    """Whether a condition on numbers holds; None if it depends on more."""
+
+    def known(c: ex.Expr) -> bool | None:
+        sides = (number(c.left), number(c.right)) if isinstance(c, ex.Rel) else (None,)
+        return None if None in sides else bool(ex.RELATIONS[c.op](*sides))
+
+    # An empty conjunction is the value of a boolean equation, so only others are decided.
+    is_empty = isinstance(condition, ex.And | ex.Or) and not condition.args
+    return None if is_empty else truth(condition, known)
 
 
 def without_decided(mask: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) -> ex.Expr | bool:

@@ -128,7 +128,7 @@ def without_witnessed(
 def is_witnessed(find: Find, bounds: Bounds, asked: ex.Expr, here: Iterable[ex.Index]) -> bool:
     """True if some index in ``here`` satisfies an existential condition."""
     let = find(asked.tensor) if isinstance(asked, ex.Access) else None
-    if let is None or let.kind != "any" or let.condition is not None:
+    if let is None or let.kind != "any":
         return False
     body = as_atom(let.body)
     if not isinstance(body, ex.Iverson):

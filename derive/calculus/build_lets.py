@@ -32,7 +32,7 @@ from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.rules import Step
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.budget import at
-from derive.calculus.flatten import FLAT, flatten, flatten_condition, reduced_body
+from derive.calculus.flatten import FLAT, flatten, flatten_condition, members
 from derive.calculus.guards import bounds_of, freely_read, partial_extents
 from derive.calculus.lets import Let, Lets
 from derive.calculus.reindexing import reverse_reduction
@@ -427,11 +427,9 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
         body = with_named_parts(body, floats, _part_namer(lets, floats, "u"))
     if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
         body = reverse_reduction(lets.bounds, body)
-        condition = None if body.condition is None else flatten_condition(lets, body.condition)
-        inner = reduced_body(lets, body)
-        kind = body.kind
+        inner, condition = members(lets, body)
         lets.define(
-            Let(equation.name, formals, inner, kind, body.indices, condition, equation.kind)
+            Let(equation.name, formals, inner, body.kind, body.indices, condition, equation.kind)
         )
         return
     if equation.kind == "bool":

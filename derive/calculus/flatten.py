@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import prod
 
 from derive.algebra import expr as ex
-from derive.algebra.logic import conditions_of, negate
+from derive.algebra.logic import conditions_of, conjunction, negate
 from derive.algebra.poly import (
     FactoredSum,
     Poly,
@@ -145,9 +145,7 @@ def _flat_condition(lets: Lets, e: ex.Expr) -> ex.Expr:
     if isinstance(e, ex.Access):
         return ex.Access(e.tensor, tuple(_position(lets, p) for p in e.positions))
     if isinstance(e, ex.Reduce) and e.kind in CONDITIONS:
-        condition = None if e.condition is None else flatten_condition(lets, e.condition)
-        body = atom(ex.Iverson(flatten_condition(lets, e.body)))
-        return as_atom(lets.reduction(e.kind, e.indices, body, condition, "bool"))
+        return as_atom(lets.reduction(e.kind, e.indices, *members(lets, e), "bool"))
     raise LoweringError(f"{type(e).__name__} is not a condition: {e!r}")
 
 
@@ -305,16 +303,26 @@ def _flatten_call(lets: Lets, e: ex.Call) -> Poly:
     return atom(ex.Call(e.function, args))
 
 
-def reduced_body(lets: Lets, e: ex.Reduce) -> Poly:
+def members(lets: Lets, e: ex.Reduce) -> tuple[Poly, ex.Expr | None]:
+    """The flat body of a reduction, and its condition.
+
+    That of any and all becomes a part of the body: any[k | c](d) = any[k](c and d).
+    """
     if e.kind in CONDITIONS:
-        return atom(ex.Iverson(flatten_condition(lets, e.body)))
+        asked = e.body
+        if e.condition is not None and e.kind == "any":
+            asked = conjunction((e.condition, asked))
+        elif e.condition is not None:
+            asked = ex.Or((negate(e.condition), asked))
+        return atom(ex.Iverson(flatten_condition(lets, asked))), None
+    condition = None if e.condition is None else flatten_condition(lets, e.condition)
     lets.nested += 1
     body = flatten(lets, e.body)
     lets.nested -= 1
     if REDUCTIONS[e.kind].gradient == "shared" and not isinstance(as_atom(body), ex.Access):
         # Use one tensor for the extremum and for the comparison with it.
         body = lets.reduction("sum", (), body)
-    return body
+    return body, condition
 
 
 def _row_major_winner(lets: Lets, e: ex.Reduce) -> Poly:
@@ -334,10 +342,7 @@ FLAT = ("sum", "mean", "logsumexp")
 def _reduce(lets: Lets, e: ex.Reduce) -> Poly:
     if e.kind not in ("sum", "mean"):
         e = reverse_reduction(lets.bounds, e)
-    condition = None if e.condition is None else flatten_condition(lets, e.condition)
-    if e.kind in CONDITIONS:
-        return atom(ex.Iverson(flatten_condition(lets, e)))
-    body = reduced_body(lets, e)
+    body, condition = members(lets, e)
     if e.kind == "logsumexp":
         return stable_logsumexp(lets, e.indices, body, condition)
     if e.kind in ("sum", "mean"):

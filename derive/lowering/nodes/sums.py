@@ -17,10 +17,10 @@ from derive.lowering.ground.contract import Mask, contract, elementwise_product
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation, masked_triangle
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Value
 from derive.lowering.nodes.access import lower_placed
 from derive.lowering.patterns import MEANS, REDUCED, SUMS
-from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary
+from derive.program.torch_ir import Attribute, FunctionCall
 
 
 def lower_sum(scope: Scope, s: Summation) -> Value:
@@ -189,7 +189,7 @@ def _reduced_body(scope: Scope, let: Let, order: tuple[Index, ...]) -> Value:
     """Return the reduced tensor in a kind that torch reduces."""
     body = scope.nested(let.body)
     # The comparison with an extremum is exact only if both read the same tensor.
-    if let.condition is not None and not let.compared and let.reduction.dtype != "bool":
+    if let.condition is not None and not let.compared:
         body = under_condition(body, let.condition)
     bracket = as_atom(let.body) if let.reduction.dtype == "bool" else None
     if isinstance(bracket, Iverson):
@@ -202,11 +202,6 @@ def _masked_members(scope: Scope, let: Let, value: Value, order: tuple[Index, ..
     """Return the value where the condition holds, else the neutral element."""
     assert let.condition is not None
     test = scope.condition(let.condition, order)
-    if let.reduction.dtype == "bool":
-        axes = broadcast(test.axes, value.axes)
-        if let.kind == "any":
-            return Value(Binary("&", test.code, value.code), axes, "bool")
-        return Value(Binary("|", Unary("~", test.code), value.code), axes, "bool")
     if let.reduction.dtype == "int" and not ValueFacts(scope.find).facts(let.body).defined:
         # An infinite member must win against a masked-out one.
         clamp, bound = _BOUNDS[let.reduction.sign]

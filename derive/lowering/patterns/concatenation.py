@@ -17,7 +17,6 @@ from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Access,
     Add,
-    And,
     Delta,
     Expr,
     Guard,
@@ -39,7 +38,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of, conjunction, negate
+from derive.algebra.logic import conditions_of, conjunction, negate, truth
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.guards import simplify_guards
 from derive.calculus.lets import layout
@@ -119,12 +118,12 @@ def _is_cut(bounds: Bounds, e: Expr, i: Index) -> bool:
 
 def _pieces(bounds: Bounds, e: Expr, i: Index, brackets: Iterator[Iverson]) -> list[_Piece] | None:
     """Cut e at the edges of the brackets; pieces that are 0 are dropped."""
-    edges: dict[Rel, _Edge] = {}
+    edges: dict[Expr, _Edge] = {}
     for b in brackets:
         if free_indices(b) == {i}:
             for r in walk(b):
                 edge = bounds.edge(r, i) if isinstance(r, Rel) else None
-                if isinstance(r, Rel) and edge is not None:
+                if edge is not None:
                     edges[r] = edge
     places = _ordered_cuts(bounds, i.extent, [b for _, b in edges.values()])
     if places is None:
@@ -176,12 +175,13 @@ def _edge_truth(bounds: Bounds, edge: _Edge, start: Polynomial, stop: Polynomial
     return not lower if bounds.at_most(stop, place) else None
 
 
-def _substitute_relations(e: Expr, known: Mapping[Rel, bool | None]) -> Expr:
+def _substitute_relations(e: Expr, known: Mapping[Expr, bool | None]) -> Expr:
     """Return e with the known relations substituted and their brackets removed."""
     if isinstance(e, Iverson):
-        left = [c for c in conditions_of(e.condition) if _condition_truth(c, known) is not True]
-        if any(_condition_truth(c, known) is False for c in left):
+        found = {c: truth(c, known.get) for c in conditions_of(e.condition)}
+        if False in found.values():
             return num(0)
+        left = [c for c, holds in found.items() if not holds]
         return Iverson(conjunction(left)) if left else num(1)
     if isinstance(e, Mul):
         factors = [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(1)]
@@ -191,22 +191,6 @@ def _substitute_relations(e: Expr, known: Mapping[Rel, bool | None]) -> Expr:
             [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(0)]
         )
     return e
-
-
-def _condition_truth(c: Expr, known: Mapping[Rel, bool | None]) -> bool | None:
-    match c:
-        case Rel():
-            return known.get(c)
-        case Not(arg):
-            inner = _condition_truth(arg, known)
-            return None if inner is None else not inner
-        case And(args) | Or(args):
-            absorbing = isinstance(c, Or)
-            found = [_condition_truth(a, known) for a in args]
-            if absorbing in found:
-                return absorbing
-            return None if None in found else not absorbing
-    return None
 
 
 def _concatenate_pieces(

@@ -199,7 +199,7 @@ def sum_of_ties(scope: Scope, s: Summation) -> Value | None:
 
 def any_of_ties(scope: Scope, let: Let) -> Value | None:
     """True if the number of ties is positive."""
-    if let.kind != "any" or let.condition is not None:
+    if let.kind != "any":
         return None
     found = sum_of_ties(scope, Summation(let.binders, (scope.nested(let.body),), let.formals))
     return found and replace(found, code=Binary(">", found.code, literal(0)), kind="bool")

@@ -109,13 +109,12 @@ def any_by_place(scope: Scope, let: Let) -> Value | None:
     asked = as_atom(let.body) if let.kind == "any" else None
     if not isinstance(asked, Iverson):
         return None
-    brackets = (asked, *([] if let.condition is None else [Iverson(let.condition)]))
-    for match in matches_of(scope, brackets):
+    for match in matches_of(scope, (asked,)):
         if let.binders == (match.index,) and not match.rest:
             # any_g (s[n] == g) is the condition that s[n] is in range.
             if scope.lower(match.position, layout(match.position)).kind == "int":
                 return scope.condition(match.inside, let.formals)
-    s = Summation(let.binders, brackets, let.formals)
+    s = Summation(let.binders, (asked,), let.formals)
     count = sum_by_lookup(scope, s) or sum_by_place(scope, s)
     if count is None:
         return None

@@ -31,6 +31,14 @@ def test_a_condition_leaves_elements_out(kind):
     assert_right(f"op f(x[i,j], m[i,j]: bool) -> y\ny[i] = {kind}[j | m[i,j]](x[i,j])", m=m)
 
 
+@pytest.mark.parametrize("kind", ["any", "all"])
+@pytest.mark.parametrize("condition", ["j < i", "m[i,j]", "m[i,j] and j > 0"])
+def test_a_condition_leaves_truth_values_out(kind, condition):
+    m = np.array([[True, False], [True, True], [False, True]])
+    body = f"where({kind}[j | {condition}](x[i,j] > 0.5), z[i], z[i]**2)"
+    assert_right(f"op f(x[i,j], z[i], m[i,j]: bool) -> y\ny[i] = {body}", m=m)
+
+
 @pytest.mark.parametrize("kind", ["argmax", "argmin"])
 def test_a_winner_is_found_as_the_extremum_is(kind):
     """torch's argmax takes up to ten times as long along an axis that is not the last."""
