@@ -395,6 +395,17 @@ def product_of(args: Sequence[Expr]) -> Expr:
     return (args[0] if len(args) == 1 else Mul(tuple(args))) if args else num(1)
 
 
+def flat_operands(e: Expr, kind: type[Add | Mul]) -> Iterator[Expr]:
+    """The terms of nested sums, or the factors of nested products; any other e is its only one."""
+    pending = [e]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, kind):
+            pending.extend(reversed(part.args))
+        else:
+            yield part
+
+
 def factors_of(e: Expr) -> tuple[Expr, ...]:
     """The factors of a product; any other expression is its only factor."""
     return e.args if isinstance(e, Mul) else (e,)

@@ -206,7 +206,7 @@ class Machine:
 
     def product(self, e: ex.Mul) -> Code:
         """Evaluate brackets first, then deltas: if one is 0, no other factor is evaluated."""
-        factors = _nested_factors(e)
+        factors = list(ex.flat_operands(e, ex.Mul))
         brackets = [self.code(f) for f in factors if isinstance(f, ex.Iverson)]
         deltas = [self.code(f) for f in factors if isinstance(f, ex.Delta)]
         others = [self.code(f) for f in factors if not isinstance(f, ex.Iverson | ex.Delta)]
@@ -374,12 +374,6 @@ def _checked_integer(value: Any, position: ex.Expr) -> int:
     if value != whole:
         raise IndexError(f"the position {position} is {value}, which is not an integer")
     return whole
-
-
-def _nested_factors(e: ex.Expr) -> list[ex.Expr]:
-    if isinstance(e, ex.Mul):
-        return [factor for arg in e.args for factor in _nested_factors(arg)]
-    return [e]
 
 
 def _ieee_power(base: Any, exponent: Any) -> Any:

@@ -22,6 +22,7 @@ from derive.algebra.expr import (
     Reduce,
     Where,
     accesses,
+    flat_operands,
     free_indices,
     num,
     walk,
@@ -120,7 +121,7 @@ class _OutlinedParts:
 
     def _grouped(self, e: Add | Mul, held: bool) -> Expr:
         """Group a long product into products over the same indices; likewise a long sum."""
-        members = list(_operands_flattened(e))
+        members = list(flat_operands(e, type(e)))
         own, most = _is_held(e, held), _MOST[type(e)]
         together, grouped = most // 2, False
         while len(members) > most:
@@ -190,11 +191,7 @@ def _is_residual(e: Expr) -> bool:
     """
     if not isinstance(e, Add):
         return False
-    sums = (
-        a
-        for term in e.args
-        for a in (_operands_flattened(term) if isinstance(term, Mul) else (term,))
-    )
+    sums = (a for term in e.args for a in flat_operands(term, Mul))
     return any(map(_sums_several_reads, sums))
 
 
@@ -202,8 +199,7 @@ def _is_of_contraction(e: Expr, argument: Expr) -> bool:
     """True if e is a function whose argument has a contraction of a product among its terms."""
     if isinstance(e, Mul):
         return False
-    terms = _operands_flattened(argument) if isinstance(argument, Add) else (argument,)
-    factors = (f for t in terms for f in (_operands_flattened(t) if isinstance(t, Mul) else (t,)))
+    factors = (f for t in flat_operands(argument, Add) for f in flat_operands(t, Mul))
     return any(map(_is_matrix_product, factors))
 
 
@@ -220,7 +216,7 @@ def _value_only_call(e: Expr) -> Expr | None:
 
     c must be a nonzero number, such as a parameter that u is divided by; a size may be 0.
     """
-    factors = list(_operands_flattened(e)) if isinstance(e, Mul) else [e]
+    factors = list(flat_operands(e, Mul))
     (f, *more) = [f for f in factors if any(accesses(f))] or [e]
     inside = set(walk(f))
     for c in factors:
@@ -246,7 +242,7 @@ def _is_matrix_product(e: Expr) -> bool:
     """True if e is an expensive contraction: the sum of a product of smaller tensors."""
     if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Mul):
         return False
-    read = [free_indices(f) for f in _operands_flattened(e.body) if any(accesses(f))]
+    read = [free_indices(f) for f in flat_operands(e.body, Mul) if any(accesses(f))]
     every = free_indices(e.body)
     return len(read) > 1 and every not in read and every.issuperset(e.indices)
 
@@ -258,7 +254,7 @@ def _is_partial_sum(e: Expr) -> bool:
     """
     if not isinstance(e, Reduce) or e.kind not in ("sum", "mean"):
         return False
-    inside = _operands_flattened(e.body) if isinstance(e.body, Mul) else (e.body,)
+    inside = flat_operands(e.body, Mul)
     return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
 
 
@@ -299,20 +295,7 @@ def _is_held(e: Expr, held: bool) -> bool:
         return True
     if isinstance(e, Reduce):
         return e.condition is not None
-    return isinstance(e, Mul) and any(
-        isinstance(f, Iverson | Delta) for f in _operands_flattened(e)
-    )
-
-
-def _operands_flattened(e: Add | Mul) -> Iterator[Expr]:
-    """The factors of nested products, or the terms of nested sums."""
-    pending: list[Expr] = [e]
-    while pending:
-        f = pending.pop()
-        if isinstance(f, type(e)):
-            pending.extend(reversed(f.args))
-        else:
-            yield f
+    return isinstance(e, Mul) and any(isinstance(f, Iverson | Delta) for f in flat_operands(e, Mul))
 
 
 def _may_be_grouped(f: Expr) -> bool:

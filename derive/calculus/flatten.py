@@ -68,7 +68,7 @@ def flatten(lets: Lets, e: ex.Expr) -> Poly:
     if isinstance(e, ex.Add):
         return add(constant(0), *(flatten(lets, a) for a in e.args))
     if isinstance(e, ex.Mul):
-        return _flatten_product(lets, [flatten(lets, a) for a in _mul_factors(e)])
+        return _flatten_product(lets, [flatten(lets, a) for a in ex.flat_operands(e, ex.Mul)])
     if isinstance(e, ex.Pow):
         return _flatten_power(lets, e)
     if isinstance(e, ex.Call):
@@ -246,13 +246,6 @@ def _named_unguarded(lets: Lets, p: Poly) -> Poly:
     """A let for a sum without brackets, which would guard its cofactors."""
     guards = any(isinstance(f, ex.Iverson | ex.Delta) for t in p.terms for f in t.factors)
     return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
-
-
-def _mul_factors(e: ex.Expr) -> list[ex.Expr]:
-    """The factors of nested products."""
-    if isinstance(e, ex.Mul):
-        return [f for a in e.args for f in _mul_factors(a)]
-    return [e]
 
 
 def _product_operand(lets: Lets, p: Poly) -> Poly:

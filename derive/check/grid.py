@@ -315,7 +315,7 @@ class Grid:
 
     def product(self, e: ex.Mul, scope: GridScope) -> Tensor:
         """Multiply; where a bracket or delta is 0, the other factors are not evaluated."""
-        factors = _flat_factors(e)
+        factors = list(ex.flat_operands(e, ex.Mul))
         masks = [f for f in factors if isinstance(f, ex.Iverson | ex.Delta)]
         others = [f for f in factors if not isinstance(f, ex.Iverson | ex.Delta)]
         if masks:
@@ -483,12 +483,6 @@ class Grid:
                     _in_range(digit, base, f"part {part} of {parts}")
                 number = number * (base or 0) + digit
         return number
-
-
-def _flat_factors(e: ex.Expr) -> list[ex.Expr]:
-    if isinstance(e, ex.Mul):
-        return [factor for arg in e.args for factor in _flat_factors(arg)]
-    return [e]
 
 
 def _in_range(place: Tensor, size: int, of: str) -> None:

@@ -16,7 +16,7 @@ from itertools import count
 from derive.algebra import expr as ex
 from derive.algebra.substitution import primed, replace, substitute
 from derive.show.identities import AxisFunction
-from derive.show.legible import legible
+from derive.show.legible import is_interval, legible
 from derive.show.mathml import MathML
 from derive.show.typeset import Latex, Style
 
@@ -203,7 +203,7 @@ class _Printer:
         left = list(args)
         while left:
             first = left.pop(0)
-            ends = [b for b in left if _is_chain(first, b)]
+            ends = [b for b in left if is_interval(first, b)]
             if not ends:
                 texts.append(self.text(first, _NOT))
                 continue
@@ -325,13 +325,6 @@ class _Printer:
         letters = [self.position(index) for index in indices]
         under = None if condition is None else self.text(condition)
         return self.style.operator(kind, letters, under)
-
-
-def _is_chain(a: ex.Expr, b: ex.Expr) -> bool:
-    """True if a is x > low or x ≥ low and b is x < high or x ≤ high."""
-    if not isinstance(a, ex.Rel) or not isinstance(b, ex.Rel):
-        return False
-    return a.left is b.left and a.op in (">", ">=") and b.op in ("<", "<=")
 
 
 class _ProductParts:

@@ -325,14 +325,14 @@ def _in_chains(e: ex.Expr) -> ex.Expr:
         return e
     args = list(e.args)
     for low, high in permutations([a for a in e.args if isinstance(a, ex.Iverson)], 2):
-        if low in args and high in args and _meet(low.condition, high.condition):
+        if low in args and high in args and is_interval(low.condition, high.condition):
             args[args.index(low)] = ex.Iverson(ex.And((low.condition, high.condition)))
             args.remove(high)
     return args[0] if len(args) == 1 else ex.Mul(tuple(args))
 
 
-def _meet(low: ex.Expr, high: ex.Expr) -> bool:
-    """True if they bound the same expression from below and from above."""
+def is_interval(low: ex.Expr, high: ex.Expr) -> bool:
+    """True if low is x > a or x ≥ a, and high is x < b or x ≤ b."""
     if not isinstance(low, ex.Rel) or not isinstance(high, ex.Rel):
         return False
     return low.left is high.left and low.op in (">", ">=") and high.op in ("<", "<=")
