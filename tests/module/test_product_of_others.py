@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kit.each import each_row
+from kit.texts import source
 
 import derive
 
@@ -28,6 +29,10 @@ def test_it_has_the_digits_of_the_products(row):
     others = [exact[:, [m for m in range(4) if m != k]].prod(1) for k in range(4)]
     want = torch.stack(others, 1).float()
     torch.testing.assert_close(found, want, rtol=1e-5, atol=1e-40, equal_nan=True)
+
+
+def test_it_is_a_helper_of_the_module():
+    assert "rt.exclusive_prod(x, 1)" in source(derive.parse(PRODUCT))
 
 
 def test_no_value_is_asked_for_where_there_is_none():

@@ -14,7 +14,9 @@ from derive.check import oracle
 FORMS = {
     "op f(x[i,j]) -> y\ny[j,i] = x[i,j]": "x.mT",
     "op f(x[i,j]) -> y\ny[j] = x[2,j]": "x[2]",
+    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x[:, 1]",
     "op f(x[i,i]) -> y\ny[i] = x[i,i]": "x.diagonal(0, 0, 1)",
+    "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
     "op f(x[u]) -> y\ny[s] = x[s+2]": "x.narrow(0, 2, x.shape[0] - 2)",
 }
 

@@ -1,4 +1,4 @@
-"""Deltas that no sum removed place a value: on a diagonal, at a number, at what is read."""
+"""Deltas that no sum removed place a value: on a diagonal, at what is read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,3 @@ def test_values_are_added_where_an_integer_says():
         ],
     )
     assert_right(text, T=np.array([1, 0, 1]))
-
-
-def test_a_value_at_a_number_is_put_into_zeros():
-    text = "op f(x[i,j]) -> y\ny[j] = x[1,j]*x[2,j]"
-    assert_right(text)

@@ -8,7 +8,6 @@ from kit.rows import without
 
 from derive import derivation, load, parse, source
 from derive.check.checks import VALUES, checks_of
-from derive.lowering.ground.pattern import Pattern, first_match
 from derive.lowering.patterns import PATTERNS
 
 ROWS = [row for table in PATTERNS.values() for row in table]
@@ -17,26 +16,6 @@ ROWS = [row for table in PATTERNS.values() for row in table]
 def test_a_row_has_a_name_of_its_own_and_states_an_identity():
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert all(" = " in row.states for row in ROWS)
-
-
-class Notes:
-    """A scope that notes patterns and nothing else."""
-
-    def __init__(self) -> None:
-        self.noted: list[str] = []
-
-    def note(self, pattern: str, states: str) -> None:
-        self.noted.append(f"{pattern}: {states}")
-
-
-def test_the_first_row_that_has_the_form_is_the_one():
-    rows = (
-        Pattern("even", "n = 2*m", lambda scope, n: n // 2 if n % 2 == 0 else None),
-        Pattern("third", "n = 3*m", lambda scope, n: n // 3 if n % 3 == 0 else None),
-    )
-    scope = Notes()
-    assert [first_match(rows, scope, n) for n in (6, 9, 5)] == [3, 3, None]  # type: ignore[arg-type]
-    assert scope.noted == ["even: n = 2*m", "third: n = 3*m"]
 
 
 EXAMPLES = {

@@ -9,17 +9,6 @@ from kit.lowered import assert_code, assert_right
 from derive import load, parse
 from derive.check.checks import checks_of
 
-FORMS = {
-    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x[:, 1]",
-    "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
-}
-
-
-@pytest.mark.parametrize("text", FORMS)
-def test_a_read_that_is_a_view(text):
-    assert_code(text, [f"y = {FORMS[text]}"])
-    assert_right(text)
-
 
 def test_a_computed_position_is_gathered():
     text = "op f(x[c], T[n]: int) -> y\ny[n] = x[2*T[n]]"
