@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from kit.each import each_operation
-from kit.equations import marks, numbers, operations, samples, with_lets
+from kit.equations import checked, marks, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.slopes import along
 
@@ -118,13 +118,7 @@ def test_unsimplified_gradients_of_the_catalog(op, case):
     assert_gradients(op, plain, made.tensors, made.parameters, made.outputs)
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@checked(25)
 @given(operations())
 def test_unsimplified_gradients_of_random_equations(text):
     op = derive.parse(text)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from kit.chains import CHAINS
 from kit.each import each_operation, each_option, each_row
-from kit.equations import cost, flat, index, numbers, operations, samples, with_lets
+from kit.equations import checked, cost, flat, index, numbers, operations, samples, with_lets
 from kit.lowered import assert_right
 from kit.once import sample
 from kit.slopes import along
@@ -42,13 +42,7 @@ def each_plain_option(op: derive.Operation) -> list[tuple[str | None]]:
     return each_option(op) if is_plain(op) else []
 
 
-CHECKED = settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+CHECKED = checked(25)
 
 
 def values(op: Any, backward: Backward, tensors: Any, parameters: Any, cotangents: Any) -> Any:

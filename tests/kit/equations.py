@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from derive.algebra import expr as ex
@@ -28,6 +29,7 @@ from derive.notation.operation import Number, Operation, SizeOf
 __all__ = [
     "SIZES",
     "TENSORS",
+    "checked",
     "evaluated",
     "expressions",
     "flat",
@@ -37,6 +39,18 @@ __all__ = [
     "samples",
     "with_lets",
 ]
+
+
+def checked(examples: int) -> settings:
+    """So many random examples, the same ones in every run."""
+    return settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
 
 SIZES = {"i": 2, "j": 3, "k": 5}
 TENSORS: dict[str, str] = {

@@ -30,10 +30,12 @@ def arrays(op: Operation, **given: Any) -> dict[str, Any]:
     return found
 
 
-def assert_code(text: str, forward: Sequence[str], backward: Sequence[str] | None = None) -> None:
-    """The lines of the forward and, if given, of the backward."""
+def assert_code(
+    text: str, forward: Sequence[str] | None, backward: Sequence[str] | None = None
+) -> None:
+    """The lines of the forward and of the backward, of those that are given."""
     ours = functions(source_without_reuse(made(text)))
-    assert ours[0] == list(forward)
+    assert forward is None or ours[0] == list(forward)
     assert backward is None or ours[1] == list(backward)
 
 

@@ -179,6 +179,68 @@ def test_a_convolution_of_a_batch_of_nothing(stride):
 f64 = torch.zeros(3, 4, dtype=torch.float64)
 pair = torch.zeros(2, 1, 4, dtype=torch.float64)
 WRONG = [
+    ("softmax", (torch.zeros(()),), {"dim": 0}, ValueError, ["input", "axis", "0"]),
+    ("softmax", (f64,), {"dim": 2}, (ValueError, IndexError), ["dim", "input", "2"]),
+    ("softmax", (f64,), {"dim": -3}, (ValueError, IndexError), ["dim", "input", "-3"]),
+    ("sum", (f64.long(),), {"dim": 0}, TypeError, ["input", "int64"]),
+    ("exp", (f64.bool(),), {}, TypeError, ["input", "bool"]),
+    ("matmul", (f64, f64), {}, ValueError, ["input", "other", "axis", "4", "3"]),
+    ("matmul", (f64, f64.mT.long()), {}, TypeError, ["other", "int64"]),
+    ("matmul", (f64, f64.mT.to("meta")), {}, ValueError, ["other", "meta", "cpu"]),
+    ("matmul", (f64, f64[0]), {}, ValueError, ["other", "axes", "1"]),
+    (
+        "matmul",
+        (f64[None].expand(2, 3, 4), f64.mT[None]),
+        {},
+        ValueError,
+        ["input", "other", " ax", "2", "1"],
+    ),
+    ("transpose", (f64[0],), {}, ValueError, ["input", "axes", "1"]),
+    ("maximum", (f64, f64[:, :1]), {}, ValueError, ["input", "other", " ax", "4", "1"]),
+    ("maximum", (f64, f64[0]), {}, ValueError, ["other", "2 axes", "1"]),
+    ("nll_loss", (f64, torch.zeros(4).long()), {}, ValueError, ["target", "input", "3", "4"]),
+    ("nll_loss", (f64, torch.zeros(3)), {}, TypeError, ["target", "int64", "float32"]),
+    ("nll_loss", (f64[0], torch.zeros(3).long()), {}, ValueError, ["input", "axes", "1"]),
+    (
+        *("nll_loss", (f64, torch.zeros(3).long(), torch.ones(3).double()), {}, ValueError),
+        ["weight", "axis", "3", "4"],
+    ),
+    (
+        *("nll_loss", (f64, torch.zeros(3).long()), {"reduction": "avg"}, ValueError),
+        ["reduction", "avg", "mean", "sum", "none"],
+    ),
+    (
+        *("linear_cross_entropy", (f64, f64.mT, torch.zeros(3).long()), {}, ValueError),
+        ["input", "linear_weight", "axis", "4", "3"],
+    ),
+    (
+        *("linear_cross_entropy", (f64, f64, torch.zeros(3).long(), torch.ones(4).double()), {}),
+        *(ValueError, ["linear_bias", "axis", "3", "4"]),
+    ),
+    ("linear", (f64, f64.mT), {}, ValueError, ["input", "weight", "axis", "3", "4"]),
+    ("linear", (f64, f64, f64[0]), {}, ValueError, ["bias", "axis", "3", "4"]),
+    ("embedding", (f64, f64), {}, TypeError, ["input", "int64", "float64"]),
+    ("embedding", (torch.zeros(2).long(), f64[0]), {}, ValueError, ["weight", "2 axes", "1"]),
+    ("flatten", (f64[0],), {}, ValueError, ["input", "2 axes", "1"]),
+    ("unflatten", (f64,), {"inner": 3}, ValueError, ["inner = 3", "4"]),
+    ("unflatten", (f64,), {"inner": 0}, ValueError, ["inner", "positive", "0"]),
+    ("concat", (f64, f64[:, :2]), {"dim": 0}, ValueError, ["A", "B", " ax", "4", "2"]),
+    ("concat", (f64, f64[0]), {"dim": 0}, ValueError, ["B", "axes", "1"]),
+    ("batch_norm", (f64[0],), {}, ValueError, ["input", "2 axes", "1"]),
+    ("batch_norm", (f64, f64[:, 0]), {}, ValueError, ["weight", "axis", "3", "4"]),
+    (
+        *("batch_norm_inference", (f64, f64[0], f64[:, 0]), {}, ValueError),
+        ["running_var", "axis", "3", "4"],
+    ),
+    ("layer_norm", (f64, f64[:, 0]), {}, ValueError, ["weight", " ax", "3", "4"]),
+    ("rms_norm", (f64[0], f64), {}, ValueError, ["input", "ax", "1"]),
+    ("cross_entropy", (f64, torch.zeros(4).long()), {}, ValueError, ["target", "3", "4"]),
+    ("cross_entropy", (f64, f64), {}, TypeError, ["target", "int64", "float64"]),
+    ("cross_entropy_probabilities", (f64, f64.mT), {}, ValueError, ["target", "3", "4"]),
+    (
+        *("softmax_regression", (f64, f64, f64[:, 0], torch.zeros(2).long()), {}, ValueError),
+        ["targets", "features", "2", "3"],
+    ),
     ("gather", (f64, f64), {"dim": 0}, TypeError, ["index", "int64", "float64"]),
     ("gather", (f64, f64.long()[:, :2]), {"dim": 0}, ValueError, ["index", "input", "4", "2"]),
     ("index_select", (f64, f64.long()), {"dim": 0}, ValueError, ["index", "1 axis", "2"]),
@@ -223,6 +285,24 @@ def test_a_wrong_call_is_told_what_is_wrong(name, tensors, parameters, error, wo
     assert message.startswith(f"{name}: ")
     for word in words:
         assert word in message, f"{word!r} is not in {message!r}"
+
+
+@pytest.mark.parametrize("wrong", (4, -1))
+@pytest.mark.parametrize("reduction", "mean sum none".split())
+def test_a_class_out_of_range_is_an_error_and_never_wraps(wrong, reduction):
+    T = torch.tensor([0, wrong, 2])
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("nll_loss")(f64, T, reduction=reduction)
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("cross_entropy")(f64, T, reduction=reduction)
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("linear_cross_entropy")(f64, f64.repeat(2, 1)[:4], T, reduction=reduction)
+
+
+@pytest.mark.parametrize("wrong", (3, -1))
+def test_a_row_out_of_range_is_an_error_and_never_wraps(wrong):
+    with pytest.raises((IndexError, RuntimeError)):
+        generated("embedding")(torch.tensor([0, wrong]), f64)
 
 
 def test_numbers_of_other_types_are_taken():

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from kit import texts
 from kit.each import each_operation, each_option, each_row
-from kit.equations import numbers, operations, samples, with_lets
+from kit.equations import checked, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.shared import written
 
@@ -126,13 +126,7 @@ def assert_code_is_the_equations(op: Any, option: Any, tensors: Any, parameters:
         )
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@checked(40)
 @given(operations())
 def test_random_equations(text):
     op = derive.parse(text)

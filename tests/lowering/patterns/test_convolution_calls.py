@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -13,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.each import each_row, some_now
+from kit.lowered import assert_code
 from kit.recognised import functions, named, nothing_recognised, results, tensor
 from kit.texts import module, source
 from kit.unwritten import source_without_reuse
@@ -318,24 +318,10 @@ CODE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads of torch only get in each other's way on tensors this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
-    forward, backward = CODE[text]
-    made = functions(source_without_reuse(parse(text)))
-    if forward is not None:
-        assert made[0] == forward
-    if backward is not None:
-        assert made[1] == backward
-    assert "conv" in "".join(made[0])
+    assert_code(text, *CODE[text])
+    assert "conv" in "".join(functions(source_without_reuse(parse(text)))[0])
 
 
 @each_row("text", CODE)
