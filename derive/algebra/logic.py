@@ -78,8 +78,10 @@ def decided(condition: ex.Expr, number: Callable[[ex.Expr], Fraction | None]) ->
     """Whether a condition on numbers holds; None if it depends on more."""
 
     def known(c: ex.Expr) -> bool | None:
-        sides = (number(c.left), number(c.right)) if isinstance(c, ex.Rel) else (None,)
-        return None if None in sides else bool(ex.RELATIONS[c.op](*sides))
+        if not isinstance(c, ex.Rel):
+            return None
+        a, b = number(c.left), number(c.right)
+        return None if a is None or b is None else bool(ex.RELATIONS[c.op](a, b))
 
     # An empty conjunction is the value of a boolean equation, so only others are decided.
     is_empty = isinstance(condition, ex.And | ex.Or) and not condition.args

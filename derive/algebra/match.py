@@ -70,10 +70,8 @@ def _match_term(
 ) -> Iterator[Binding]:
     if pattern.coef != target.coef or len(pattern.binders) != len(target.binders):
         return
-    if len(pattern.factors) != len(target.factors):
-        return
     binders = frozenset(pattern.binders)
-    outer = {i: e for i, e in found.items() if i not in binders}
+    outer: Binding = {i: e for i, e in found.items() if i not in binders}
     for extended in bind_all(pattern.factors, target.factors, outer, matcher(free | binders)):
         images = [extended.get(i) for i in pattern.binders]
         bijective = len({id(i) for i in images}) == len(images)

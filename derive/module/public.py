@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from derive.errors import LoweringError
 from derive.module.arguments import ArgumentCheck
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
@@ -91,23 +90,28 @@ def _joined_condition(checks: Iterable[ArgumentCheck]) -> list[str]:
             tests += (part for test in own for part in test.split(" or "))
     if len(tests) == 1 and tests[0][0] == "(":
         tests = [tests[0][1:-1]]
+    return _condition_lines(tests, COLUMNS)
+
+
+def _condition_lines(tests: Sequence[str], columns: int) -> list[str]:
+    """Return the if statement of tests of which any holds, split if it is too long."""
     line = f"if {' or '.join(tests)}:"
-    if len(line) + 4 <= COLUMNS:
+    if len(line) + 4 <= columns:
         return [line]
-    parts = [_operand_lines(test, "or " if n else "") for n, test in enumerate(tests)]
+    parts = (_operand_lines(test, "or " if n else "", columns) for n, test in enumerate(tests))
     return ["if (", *(f"    {line}" for lines in parts for line in lines), "):"]
 
 
-def _operand_lines(test: str, start: str) -> list[str]:
+def _operand_lines(test: str, start: str, columns: int) -> list[str]:
     """Return an operand of a condition; one that is too long is split before its operators."""
-    if len(start + test) + 8 <= COLUMNS:
+    if len(start + test) + 8 <= columns:
         return [f"{start}{test}"]
     if test[0] == "(" and test[-1] == ")":
         parts = test[1:-1].split(" and ", 1)
         inner = [
             line
             for part, word in zip(parts, ("", "and "), strict=True)
-            for line in _operand_lines(part, word)
+            for line in _operand_lines(part, word, columns)
         ]
         return [f"{start}(", *indented(inner, 4), ")"]
     if call := re.fullmatch(r"(not [\w.]+\()(.*)\)", test):
@@ -115,16 +119,16 @@ def _operand_lines(test: str, start: str) -> list[str]:
     return [
         line
         for part in re.split(r" (?=(?:!=|<|>=|==) )", f"{start}{test}", maxsplit=1)
-        for line in _part_lines(part)
+        for line in _part_lines(part, columns)
     ]
 
 
-def _part_lines(part: str) -> list[str]:
+def _part_lines(part: str, columns: int) -> list[str]:
     """Return one side of a comparison; a sum, tuple or subscript that is too long is split."""
-    if len(part) + 8 <= COLUMNS:
+    if len(part) + 8 <= columns:
         return [part]
     if len(parts := re.split(r" (?=\+ \w+\.shape)", part)) > 1:
-        return [line for p in parts for line in _part_lines(p)]
+        return [line for p in parts for line in _part_lines(p, columns)]
     if part.endswith(")") and (items := re.match(r"(\S+ \()(.*?),?\)", part)):
         return call_lines(items[1], items[2].split(", "), ")", 8)
     start, bracket, inside = part.partition("[")
@@ -185,19 +189,9 @@ def check_lines(checks: Iterable[ArgumentCheck]) -> list[str]:
 def _one_check_lines(check: ArgumentCheck, columns: int) -> list[str]:
     lines = list(check.prepare)
     if check.test:
-        lines += _condition_lines(check.test, columns)
+        lines += _condition_lines(check.test.split(" or "), columns)
         lines += [f"    {line}" for line in _raise(check, columns)]
     return [*lines, *check.then]
-
-
-def _condition_lines(test: str, columns: int) -> list[str]:
-    """Return an if statement, split before its operators if it is too long."""
-    if len(test) + 8 <= columns:
-        return [f"if {test}:"]
-    lines = re.split(r" (?=or |!= )", test)
-    if any(len(line) + 8 > columns for line in lines):
-        raise LoweringError(f"a check is longer than one line: {test}")
-    return ["if (", *(f"    {line}" for line in lines), "):"]
 
 
 def _raise(check: ArgumentCheck, columns: int) -> list[str]:
