@@ -57,6 +57,12 @@ CANCELLED = {
         "3·G[n]·x[n]·√(M[n])",
         lambda x, y: (x**2 + y**2) ** 1.5,
     ),
+    "a power that is left": (
+        "op f(x[n], y[n]; b=0.3) -> L\n"
+        "L[n] = (b*x[n] + (1 - b)*y[n])**2*log(b*x[n] + (1 - b)*y[n])",
+        "b·G[n]·(b·x[n] + (1 − b)·y[n])·(1 + 2·log(b·x[n] + (1 − b)·y[n]))",
+        lambda x, y: (0.3 * x + 0.7 * y) ** 2 * torch.log(0.3 * x + 0.7 * y),
+    ),
     "under a sum": (
         PAIR + "M[n] = x[n] + y[n]; L = sum[n](x[n]*log(M[n]) + y[n]*log(M[n]))",
         "G·(1 + log(M[n]))",
