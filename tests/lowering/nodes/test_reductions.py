@@ -31,6 +31,16 @@ def test_a_condition_leaves_elements_out(kind):
     assert_right(f"op f(x[i,j], m[i,j]: bool) -> y\ny[i] = {kind}[j | m[i,j]](x[i,j])", m=m)
 
 
+@pytest.mark.parametrize("kind", ["max", "amax", "logsumexp"])
+def test_what_a_softmax_leaves_out_is_left_out_of_its_largest_too(kind):
+    m = np.array([[True, False], [False, False], [False, True]])
+    lines = (
+        f"h[i] = {kind}[j](log_softmax[j | m[i,j]](x[i,j]) + z[j])",
+        "y[i] = where(any[j](m[i,j]), exp(h[i])*h[i], 0)",
+    )
+    assert_right("\n".join(("op f(x[i,j], z[j], m[i,j]: bool) -> y", *lines)), m=m)
+
+
 @pytest.mark.parametrize("kind", ["any", "all"])
 @pytest.mark.parametrize("condition", ["j < i", "m[i,j]", "m[i,j] and j > 0"])
 def test_a_condition_leaves_truth_values_out(kind, condition):
