@@ -8,16 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.program.torch_ir import (
-    Attribute,
-    Code,
-    Literal,
-    MethodCall,
-    Name,
-    Tuple,
-    Unary,
-    literal,
-)
+from derive.program.torch_ir import Attribute, Code, Literal, MethodCall, Name, Tuple, literal
 
 
 def flattened(code: Code, start: int, end: int) -> Code:
@@ -69,9 +60,6 @@ def substitute_views(code: Code, new: Mapping[Code, Code]) -> Code:
         case MethodCall(Name() as x, name, args) if name.startswith("new_"):
             return MethodCall(x, name, tuple(substitute_views(a, new) for a in args))
     made: Code = code.map(lambda part: substitute_views(part, new))
-    match made:
-        case MethodCall(MethodCall(inner, "flatten" | "unflatten"), "reshape", shape):
-            return MethodCall(inner, "reshape", shape)
     taken = _flatten_of(made)
     return made if taken is None else flattened(*taken)
 
@@ -116,6 +104,4 @@ def _literal_integer(code: Code) -> int | None:
     match code:
         case Literal(words) if words.lstrip("-").isdigit():
             return int(words)
-        case Unary("-", Literal(words)) if words.isdigit():
-            return -int(words)
     return None
