@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_100,
+    "derive": 89_000,
     "derive/algebra": 4_400,
     "derive/auditing": 7_000,
     "derive/blocks": 700,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_800,
     "templates": 1_900,
-    "tests": 71_300,
+    "tests": 71_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
