@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from derive.algebra.expr import Expr, Index, free_indices
+from derive.algebra.expr import Access, Delta, Expr, Index, free_indices
 from derive.algebra.poly import Poly, Term
 from derive.budget import tick
 
@@ -15,17 +15,20 @@ Bind = Callable[[Expr, Expr, Found], Iterator[Found]]
 """Every extension of what is found that makes a pattern equal a target."""
 
 
-def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -> Iterator[Binding]:
+def match(
+    pattern: Expr, target: Expr, free: frozenset[Index], found: Binding, in_position: bool = False
+) -> Iterator[Binding]:
     """Every extension of ``found`` by indices of ``free`` that makes pattern equal target.
 
-    Sums and products match in any order.
+    Sums and products match in any order. An index may stand for an expression inside of a position
+    alone: elsewhere it is a number, and a number that equals it, as a tensor's, is no position.
     """
     tick()
     if isinstance(pattern, Index) and pattern in free:
         if pattern in found:
             if found[pattern] is target:
                 yield found
-        elif not isinstance(target, Index) or target.extent == pattern.extent:
+        elif target.extent == pattern.extent if isinstance(target, Index) else in_position:
             yield {**found, pattern: target}
         return
     if not free_indices(pattern) & free:
@@ -35,9 +38,9 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
     if type(pattern) is not type(target):
         return
     if isinstance(pattern, Term) and isinstance(target, Term):
-        yield from _match_term(pattern, target, free, found)
+        yield from _match_term(pattern, target, free, found, in_position)
         return
-    bind = matcher(free)
+    bind = matcher(free, in_position or isinstance(pattern, Access | Delta))
     if isinstance(pattern, Poly) and isinstance(target, Poly):
         yield from bind_all(pattern.terms, target.terms, found, bind)
         return
@@ -46,9 +49,9 @@ def match(pattern: Expr, target: Expr, free: frozenset[Index], found: Binding) -
         yield from bind_pairs(pairs, found, bind)
 
 
-def matcher(free: frozenset[Index]) -> Bind[Binding]:
+def matcher(free: frozenset[Index], in_position: bool = False) -> Bind[Binding]:
     """`match` for these free indices."""
-    return lambda pattern, target, found: match(pattern, target, free, found)
+    return lambda pattern, target, found: match(pattern, target, free, found, in_position)
 
 
 def parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | None:
@@ -66,13 +69,14 @@ def parts_in_pairs(pattern: Expr, target: Expr) -> list[tuple[Expr, Expr]] | Non
 
 
 def _match_term(
-    pattern: Term, target: Term, free: frozenset[Index], found: Binding
+    pattern: Term, target: Term, free: frozenset[Index], found: Binding, in_position: bool
 ) -> Iterator[Binding]:
     if pattern.coef != target.coef or len(pattern.binders) != len(target.binders):
         return
     binders = frozenset(pattern.binders)
     outer: Binding = {i: e for i, e in found.items() if i not in binders}
-    for extended in bind_all(pattern.factors, target.factors, outer, matcher(free | binders)):
+    bind = matcher(free | binders, in_position)
+    for extended in bind_all(pattern.factors, target.factors, outer, bind):
         images = [extended.get(i) for i in pattern.binders]
         bijective = len({id(i) for i in images}) == len(images)
         if bijective and all(i in target.binders for i in images):

@@ -335,8 +335,11 @@ def where_some_is_taken(lets: Lets, let: Let, mapping: Mapping[ex.Index, ex.Expr
     if not cancels and not _has_nonlinear_use(lets, let.name):
         return ONE
     condition = substitute(taken, mapping)
-    brackets = (atom(ex.Iverson(c)) for c in group_by_indices(condition))
-    return mul(*brackets, exists_bracket(lets, condition, let.binders))
+    brackets = mul(*(atom(ex.Iverson(c)) for c in group_by_indices(condition)))
+    if ex.free_indices(condition).isdisjoint(let.binders):
+        # All positions meet it or none, and an adjoint is asked for at a position.
+        return brackets
+    return mul(brackets, exists_bracket(lets, condition, let.binders))
 
 
 def _has_nonlinear_use(lets: Lets, name: str) -> bool:

@@ -275,9 +275,9 @@ def _nonzero_power(base: ex.Expr, exponent: Fraction) -> tuple[ex.Expr, ...]:
 
 
 def _shared_masks(whole: Poly) -> tuple[ex.Expr, ...] | None:
-    """The brackets common to all terms, None if some differ: the sum is 0 where they fail."""
+    """The brackets common to all terms, where the sum is not 0; None if some differ, or for 0."""
     masks = [frozenset(f for f in t.factors if is_mask(f)) for t in whole.terms]
-    if len(set(masks)) > 1:
+    if len(set(masks)) != 1:
         return None
     return tuple(f for f in whole.terms[0].factors if is_mask(f))
 

@@ -90,3 +90,11 @@ def test_an_expression_matches_itself_with_its_free_indices_renamed(e):
     # Whatever is found makes the two equal.
     for binding in bindings:
         assert substitute(p, binding) is substitute(p, new)
+
+
+def test_an_index_that_is_a_number_is_no_value_of_a_tensor():
+    """x[i] + j is no instance of x[i] + y[k]: a value of y is no position."""
+    index, value = add(A(i, i), atom(j)), add(A(i, i), A(i, j1))
+    assert found(index, value, j) == []
+    assert found(index, add(A(i, i), atom(j1)), j)
+    assert found(A(i, j), atom(Access("A", (i, Access("y", (j1,))))), j)

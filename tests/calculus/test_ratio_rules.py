@@ -155,3 +155,12 @@ def test_what_a_bracket_takes_stays_under_it():
     x, y = torch.tensor([0.5, 2.0], requires_grad=True), torch.tensor([0.25, 3.0])
     load(parse(text))(x, y, torch.tensor([True, False])).sum().backward()
     assert torch.allclose(x.grad, torch.tensor([1 + torch.log(torch.tensor(0.75)), 0.0]))
+
+
+def test_a_power_of_a_sum_of_nothing_has_no_brackets():
+    """e[0,1] is a mean of nothing: 0 times 1/0."""
+    text = (
+        "op f(r[k], v[i], q[p]) -> y\ne[i,k] = mean[p | i == k](v[i]*q[p])*r[k]\n"
+        "y = e[0,0]*v[1] + e[0,1]**2"
+    )
+    assert load(parse(text))(torch.rand(3), torch.rand(4), torch.rand(2)).isnan()

@@ -24,6 +24,14 @@ FAULTS = {
         "y[i,j] = z[i,j]/(sum[k](x[i,k])*sum[k](x[k,j]))",
         "y[i,j] = z[i,j]*exp(sum[k](x[i,k]) + sum[k](x[k,j]))",
     ),
+    "a value taken for the position that another sum has as a number": (
+        "op f(v[j], x[l]) -> y\n"
+        "y[l] = sum[w](concat[w]((w - l + x[l])*v[w], logsumexp[d | d >= w](x[l]*v[d])*v[w]))",
+    ),
+    "a softmax whose condition asks for none of its indices": (
+        "op f(v[j], q[p], m[i]: bool) -> y\n"
+        "y[p,i] = softmax[p | m[i]](mean[b,d | b <= i](q[p]*v[d]))",
+    ),
     "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
     "a narrower index on an axis": (
         "y[u] = x[u+1] - x[u]",
