@@ -169,7 +169,8 @@ class SymbolicSizes:
     def _is_bounded(self, way: Mapping[Any, int]) -> bool:
         try:
             least = (sympy.sympify(self.value(e, way)) for e in self.least)
-            return all(e.is_integer and e >= 0 for e in least)
+            # A quotient of what is no integer has no value; it is taken as one that may be.
+            return all(e.is_integer and (e >= 0) != sympy.false for e in least)
         except (ValueError, ZeroDivisionError):
             return False
 

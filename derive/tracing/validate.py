@@ -293,7 +293,7 @@ class Samples:
         The operation must reject these sizes, or agree with a function that takes them.
         """
         hints = self._hints
-        ways = [{s: h + n for s, h in hints.items()} for n in (1, 3)]
+        ways = [{s: h + n for s, h in hints.items()} for n in (1, 3, 5)]
         # A difference of two sizes stays a multiple when both grow alike.
         divided = {s for a, _ in self.sizes.divided for s in self.sizes.meant(a).free_symbols}
         ways += [{**hints, s: h + 1} for s, h in hints.items() if s in divided]
