@@ -217,7 +217,7 @@ class SymbolicSizes:
         parts = {s for x, own in self.rounded.items() if own in free for s in x.free_symbols}
         # What holds for all sizes says nothing of a size, and one quotient is made of the others.
         quotients = {*self.rounded.values()} & free
-        only = quotients if quotients and self._always_holds(a - b) else free
+        only = quotients if quotients and self._always_holds(self._resolved(a - b)) else free
         # A size that is divided more often is a part, which its whole makes known.
         divisors = {own: self.hint(x.args[1]) for x, own in self.rounded.items()}
         for symbol in sorted(
@@ -231,7 +231,7 @@ class SymbolicSizes:
 
     def _always_holds(self, e: sympy.Expr) -> bool:
         """True if e is 0 for all sizes, as n - n//2 - (n + 1)//2 is."""
-        e = self.meant(self._resolved(e))
+        e = self.meant(e)
         symbols, random = sorted(e.free_symbols, key=str), Random(0)
         ways = ({s: sympy.Integer(random.randint(2, 30)) for s in symbols} for _ in range(20))
         with suppress(ZeroDivisionError, ValueError):
@@ -288,10 +288,7 @@ class SymbolicSizes:
             return True
         if any(sympy.fraction(sympy.together(part))[1] != 1 for part in parts):
             return False
-        whole, made = self.meant(whole), self.meant(sympy.prod(parts))
-        symbols = sorted((whole - made).free_symbols, key=str)
-        ways = ({s: n + (n + 2) * k for k, s in enumerate(symbols)} for n in range(5, 10))
-        return all(substitute_symbols(whole - made, way) == 0 for way in ways)
+        return self._always_holds(whole - sympy.prod(parts))
 
     def refined(
         self, one: Sequence[sympy.Expr], other: Sequence[sympy.Expr]

@@ -288,14 +288,11 @@ def _at(x: Any, index: Any) -> Any:
     for n in reversed(ones):
         after, at = any(p is Ellipsis for p in parts[:n]), parts[n]
         axis = -1 - sum(taken[n + 1 :]) if after else sum(taken[:n])
-        x, taken[n] = (
-            (
-                x.select(axis, at)
-                if isinstance(at, torch.SymInt)
-                else x.index_select(axis, at.reshape(1)).squeeze(axis)
-            ),
-            0,
-        )
+        taken[n] = 0
+        if isinstance(at, torch.SymInt):
+            x = x.select(axis, at)
+        else:
+            x = x.index_select(axis, at.reshape(1)).squeeze(axis)
     return x[tuple(p for n, p in enumerate(parts) if n not in ones)]
 
 
