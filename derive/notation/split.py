@@ -120,7 +120,7 @@ def composed(op: Operation) -> dict[str, list[tuple[str, ...]]]:
 @lru_cache(maxsize=32)
 def lettered(op: Operation) -> frozenset[str]:
     """Return the extents that an index has."""
-    axes = [axis for t in (*op.inputs, *op.equations) for axis in t.axes]
+    axes = chain(*(t.axes for t in op.inputs), *(e.axes for e in op.equations))
     inside = chain(*map(walk, [*axes, *(e.body for e in op.equations)]))
     return frozenset(i.extent for i in inside if isinstance(i, Index))
 
