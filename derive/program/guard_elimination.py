@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from operator import and_
 
 from derive.program.cse import NUMBER_CALLS, Line, is_size
@@ -51,12 +50,8 @@ def unguarded(
     lines = [line for line, _ in entries]
     made = []
     for n, masks in read.walk(lines):
-        code = read.without(lines[n].code, masks)
-        if code is not lines[n].code:
-            # The mask may have had axes that the value lacks.
-            made.append((replace(lines[n], code=code, type=None), entries[n][1]))
-        else:
-            made.append(entries[n])
+        line, needs = entries[n]
+        made.append((line.having(read.without(line.code, masks)), needs))
     return made[::-1]
 
 

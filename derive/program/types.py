@@ -90,11 +90,15 @@ class Types(Forward[Any]):
         self.letters = letters
 
     def run(self, lines: Iterable[Statement]) -> None:
-        """Take in the types of these lines: the declared ones, which name sizes by letters."""
+        """Take in the types of these lines: the declared ones, which name sizes by letters.
+
+        Where a guard is removed that had more axes than its value, what is made of it lacks axes
+        that are declared.
+        """
         for line in lines:
-            value = self.of(line.code)
-            if isinstance(value, TensorType) and line.type is not None:
-                value = replace(value, shape=line.type.shape, kind=line.type.kind)
+            value, own = self.of(line.code), line.type
+            if isinstance(value, TensorType) and own and not _lacks_axes(value.shape, own.shape):
+                value = replace(value, shape=own.shape, kind=own.kind)
             self.known[line.name] = value
 
     def runs(self, needs: Iterable[str]) -> bool:
@@ -256,6 +260,12 @@ class Types(Forward[Any]):
 
     def _lettered(self, shape: Iterable[Poly]) -> Shape:
         return tuple(self.letters.get(n, n) for n in shape)
+
+
+def _lacks_axes(shape: Shape, declared: Shape) -> bool:
+    one = constant(1)
+    pairs = zip(shape, declared, strict=False)
+    return len(shape) < len(declared) or any(n is one is not m for n, m in pairs)
 
 
 def _is_number(x: Any) -> bool:

@@ -10,6 +10,7 @@ from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
 from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import Code, FunctionCall, Literal, MethodCall, Name, literal, text
+from derive.program.types import Types
 
 x, m, n, p = map(Name, "xmnp")
 
@@ -83,14 +84,16 @@ def test_what_only_a_guard_asked_is_gone():
     ]
 
 
-def test_a_line_without_its_guard_has_the_type_of_its_code():
-    declared = TensorType((constant(3),))
-    lines = [
-        Line("a", torch_code("torch.where(m, x, 1)"), type=declared),
-        Line("y", torch_code("torch.where(m, a, 0)"), type=declared),
-    ]
-    first, second = (line for line, _ in unguarded([(x, ()) for x in lines], ("y",)))
-    assert (first.type, second.type) == (None, declared)
+def test_a_line_without_its_guard_has_the_axes_of_its_code():
+    three, four = map(constant, (3, 4))
+    types = Types({}, {"x": TensorType((three, constant(1))), "m": TensorType((three, four))})
+    declared = TensorType((three, four))
+    lines = [Line("y", torch_code(code), type=declared) for code in ("x * m", "x + 1")]
+    shapes = []
+    for line in lines:
+        types.run([line])
+        shapes.append(types.shape(Name("y")))
+    assert shapes == [(three, four), (three, constant(1))]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,9 @@ FAULTS = {
         "op f(v[j], q[p], m[i]: bool) -> y\n"
         "y[p,i] = softmax[p | m[i]](mean[b,d | b <= i](q[p]*v[d]))",
     ),
+    "written over a value that lacks the axes of its guard": (
+        "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
+    ),
     "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
     "a narrower index on an axis": (
         "y[u] = x[u+1] - x[u]",
