@@ -258,34 +258,6 @@ def distances(context: Context, a: TracedValue, b: TracedValue, p: Any = 2, *_: 
     return norm(context, context.elementwise(operator.sub, one, two), p, -1)
 
 
-@operation("_trilinear")
-def trilinear(
-    context: Context,
-    a: TracedValue,
-    b: TracedValue,
-    c: TracedValue,
-    one: Sequence[int],
-    two: Sequence[int],
-    three: Sequence[int],
-    summed: Sequence[int],
-    *_: Any,
-) -> TracedValue:
-    """Return the product of three tensors with axes of size 1 inserted, summed over some axes."""
-    wide = []
-    for x, places in ((a, one), (b, two), (c, three)):
-        x = x.fresh()
-        axes = list(x.axes)
-        for n in sorted(places):
-            axes.insert(n, ())
-        wide.append(replace(x, axes=tuple(axes)))
-    values = context.aligned(*wide)
-    axes = list(context.axes_of(values))
-    node = values[0].node * values[1].node * values[2].node
-    atoms = [x for n in summed for x in axes[n]]
-    left = tuple(axis for n, axis in enumerate(axes) if n not in summed)
-    return TracedValue(left, reduced("sum", atoms, node))
-
-
 # ----------------------------------------------------------------------------------- hoist products
 # Hoist matrix products out of sums, into equations of their own.
 #

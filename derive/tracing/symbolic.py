@@ -161,6 +161,7 @@ def _symbolic_replacements() -> Any:
         torch.nn.functional.embedding_bag: _embedding_bag,
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
+        torch.bilinear: _bilinear,
         torch.Tensor.unfold: _unfold,
         torch.Tensor.__getitem__: _at,
         torch.Tensor.__setitem__: _put,
@@ -282,8 +283,14 @@ def _at(x: Any, index: Any) -> Any:
     tensors, ones = _tensors_in(parts)
     if len(ones) == len(tensors):
         ones = [n for n, p in enumerate(parts) if n in ones or isinstance(p, torch.SymInt)]
-    if not ones:
-        return x[index]
+    x, index = _with_selected(x, parts, ones) if ones else (x, index)
+    return x[index]
+
+
+def _with_selected(x: Any, parts: Sequence[Any], ones: Sequence[int]) -> tuple[Any, Any]:
+    """Return (x at the positions at these places of an index, the rest of the index)."""
+    import torch
+
     taken = [_axes_taken(p) for p in parts]
     for n in reversed(ones):
         after, at = any(p is Ellipsis for p in parts[:n]), parts[n]
@@ -293,7 +300,7 @@ def _at(x: Any, index: Any) -> Any:
             x = x.select(axis, at)
         else:
             x = x.index_select(axis, at.reshape(1)).squeeze(axis)
-    return x[tuple(p for n, p in enumerate(parts) if n not in ones)]
+    return x, tuple(p for n, p in enumerate(parts) if n not in ones)
 
 
 def _axes_taken(part: Any) -> int:
@@ -318,11 +325,14 @@ def _tensors_in(parts: Sequence[Any]) -> tuple[list[int], list[int]]:
 
 
 def _put(x: Any, index: Any, value: Any) -> None:
-    """x[index] = value; an integer tensor without axes, which torch makes a number, selects."""
+    """x[index] = value; a size or an integer tensor, which torch makes numbers, selects."""
     import torch
 
     parts = index if isinstance(index, tuple) else (index,)
     tensors, ones = _tensors_in(parts)
+    sizes = [n for n, p in enumerate(parts) if isinstance(p, torch.SymInt)]
+    if sizes and not tensors:
+        x, index = _with_selected(x, parts, sizes)
     if not ones:
         x[index] = value
         return
@@ -409,6 +419,14 @@ def _one_hot(x: Any, num_classes: Any = -1) -> Any:
         return torch._C._nn.one_hot(x, num_classes)
     classes: Any = num_classes
     return (x.unsqueeze(-1) == torch.arange(classes, device=x.device)).long()
+
+
+def _bilinear(x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
+    """Return sum[i,j](x[.., i]*weight[k,i,j]*y[.., j]); torch's own makes size(k) a number."""
+    import torch
+
+    made = torch.einsum("...i,kij,...j->...k", x, weight, y)
+    return made if bias is None else made + bias
 
 
 def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:

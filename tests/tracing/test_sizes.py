@@ -142,6 +142,11 @@ def test_a_buffer_has_its_sizes_if_others_have_no_reading():
     )
 
 
+def without_middle(x):
+    x[1:, x.shape[1] - 1, x.shape[2] // 2] = 0
+    return x
+
+
 PARTS = {
     "a stride over a padded window": lambda x, w: conv1d(x, w, padding=1)[..., ::2] * 2,
     "pairs of a padded axis": lambda x, w: pad(x, (1, 1)).unflatten(-1, (-1, 2)).sum(-1),
@@ -159,6 +164,7 @@ PARTS = {
     "below the middle row": lambda x, w: (
         torch.ones(x.shape[2], x.shape[2]).tril(-(x.shape[2] // 2)) @ x[0, 0]
     ),
+    "all but the middle": lambda x, w: without_middle(x.clone()),
     "the middle": lambda x, w: x[..., x.shape[-1] // 2] * x[:, -x.shape[1], x.shape[2] - 1, None],
 }
 
