@@ -114,6 +114,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     assumed = _ASSUMED.get(Assumed())
     fixed, alike, last = assumed.fixed, assumed.alike, assumed.last
     shapes = ShapeEnv(duck_shape=alike)
+    shapes.guards = Guards()
     mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
     mode.cache_enabled = False
     free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
@@ -221,6 +222,42 @@ def name_of(target: Any) -> str:
 # -------------------------------------------------------------------- statements
 
 
+class Guards(list[Any]):
+    """Comparisons of sizes that hold in a trace.
+
+    ``statements`` has those that a value may depend on, not only the order in memory, each with the
+    statement that asks it, or '' where its code is in no file.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statements: dict[Any, SourceStatement | str] = {}
+
+    def append(self, guard: Any) -> None:
+        super().append(guard)
+        frame = sys._getframe(1)
+        own = _own_frame(frame)
+        if not any("_prims_common" in f.f_code.co_filename for f in _outward(frame)):
+            place = own and _statement_at(own.f_code.co_filename, own.f_lineno)
+            self.statements.setdefault(guard.expr, place or "")
+
+
+def _outward(frame: Any) -> Iterator[Any]:
+    """Yield a frame and its callers, down to the one that calls the user's function."""
+    while frame is not None:
+        if (frame.f_code.co_filename, frame.f_code.co_name) == (__file__, "flat"):
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _own_frame(frame: Any) -> Any:
+    """Return the innermost frame of user code; None if a trace has not called the function."""
+    frames = [*_outward(frame)]
+    called = frames and frames[-1].f_back is not None
+    return next((f for f in frames if _is_own(f.f_code.co_filename)), None) if called else None
+
+
 def _is_own(file: str) -> bool:
     """True if a file belongs neither to torch nor to this package."""
     import torch
@@ -269,13 +306,8 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         node = create(self, *args, **kwargs)
         caller = callers[0] if callers and not _STOPPED.get() else torch.is_grad_enabled()
         node.meta["held"] = not caller
-        own, frame = None, sys._getframe(1).f_back
-        # Down to the frame that calls the user's function.
-        while frame and (frame.f_code.co_filename, frame.f_code.co_name) != (__file__, "flat"):
-            if own is None and _is_own(frame.f_code.co_filename):
-                own = frame
-            frame = frame.f_back
-        if frame is not None and own is not None:
+        own = _own_frame(sys._getframe(1).f_back)
+        if own is not None:
             line, _, column, _ = list(own.f_code.co_positions())[own.f_lasti // 2]
             at = None if line is None or column is None else (line, column)
             place = _statement_at(own.f_code.co_filename, own.f_lineno, at)

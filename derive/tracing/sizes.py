@@ -136,14 +136,22 @@ class SymbolicSizes:
         """Return the expression in independent symbols."""
         return _substituted_whole(e, {**self.shapes.replacements, **self.alike})
 
-    def asked(self) -> list[Any]:
-        """Return the comparisons of sizes that held in the trace.
+    def asked(self) -> dict[Any, Any]:
+        """Return the comparisons of sizes that held in the trace, each with its statement.
 
-        Those with the range of integers, which torch itself makes, hold for all tensors.
+        That is None for those of the order in memory. Those with the range of integers, which torch
+        itself makes, hold for all tensors.
         """
-        found = dict.fromkeys(self._resolved(g.expr) for g in self.shapes.guards)
-        small = (e for e in found if all(abs(n) < _OVERFLOWS for n in e.atoms(sympy.Integer)))
-        return [self.meant(e) for e in small if e.free_symbols]
+        guards = self.shapes.guards
+        of = {self._resolved(g.expr): guards.statements.get(g.expr) for g in reversed(guards)}
+        small = (e for e in of if all(abs(n) < _OVERFLOWS for n in e.atoms(sympy.Integer)))
+        return {self.meant(e): of[e] for e in reversed([*small]) if e.free_symbols}
+
+    def false_at(self, way: Mapping[Any, int], inputs: Mapping[str, TracedValue]) -> str:
+        """Return that a guard of values is false at these sizes, as text; '' if none is."""
+        own = (e for e, place in self.asked().items() if place is not None)
+        false = (e for e in own if not _guard_holds(e, way))
+        return next((guard_text(e, self, inputs) for e in false), "")
 
     def numbers_asked(self) -> list[float]:
         """Return the numbers that sizes, or quotients of them, were compared with."""
@@ -483,7 +491,7 @@ def _falsified(
     if large and not found:
         guard = guard_text(asked, sizes, inputs)
         raise DeriveError(
-            f"the branch for sizes where {guard} is false cannot be checked, "
+            f"the branch for sizes where {guard} cannot be checked, "
             "because its tensors would be too large; write the branch as a function of its own",
             kind="reading-differs",
         )
@@ -518,7 +526,9 @@ def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
 
 
 def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
-    """Return a guard as text, in terms of the shapes of inputs."""
+    """Return that a guard is false, in terms of the shapes of inputs, with its statement."""
+    from torch.utils._sympy.printers import PythonPrinter
+
     names: dict[Any, Any] = {}
     for name, value in inputs.items():
         for n, axis in enumerate(value.axes):
@@ -526,4 +536,7 @@ def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValu
                 size = sizes.plain(a.size)
                 if size.is_Symbol:
                     names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
-    return str(substitute_symbols(asked, names))
+    names |= {x: sympy.Symbol(repr(float(x))) for x in asked.atoms(sympy.Float)}
+    text = PythonPrinter().doprint(substitute_symbols(asked, names))
+    place = sizes.asked().get(asked)
+    return f"{text} is false ({place})" if place else f"{text} is false"

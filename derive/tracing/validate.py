@@ -79,7 +79,7 @@ def _held(
     held, large, silent, answered = 0, 0, None, set()
     floats = (t.dtype for t in samples.tensors.values() if t.is_floating_point())
     dtype = next(floats, torch.float64)
-    for drawn, asked, spare in samples.draws():
+    for way, drawn, asked, spare in samples.draws():
         if spare and (asked in answered if asked else held >= _ENOUGH):
             continue
         if silent is None:
@@ -111,12 +111,14 @@ def _held(
         if asked:
             answered.add(asked)
         differs = _differs(want, have, given)
-        if differs and asked:
-            raise DeriveError(
-                f"the function takes another branch where {asked} is false: {differs}",
-                kind="reading-differs",
-            )
         if differs:
+            known = DeriveError if asked else Differs
+            if asked := asked or samples.sizes.false_at(way, samples.inputs):
+                raise known(
+                    f"the function takes another branch where {asked}: {differs}; read each branch "
+                    "as a function of its own",
+                    kind="reading-differs",
+                )
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
         if not held:
             with torch.no_grad(), exact(dtype):
@@ -249,17 +251,17 @@ class Samples:
     """Marker values of each integer input, such as -100."""
     computed: ComputedInputs
 
-    def draws(self) -> Iterator[tuple[Callable[[int], dict[str, Any]], str, bool]]:
-        """Yield (a draw of inputs, the guard that is false at their sizes or '', if it is spare).
+    def draws(self) -> Iterator[tuple[Mapping[Any, int], Callable[..., dict[str, Any]], str, bool]]:
+        """Yield (sizes, a draw of inputs, the guard that is false there or '', if it is spare).
 
         The sizes are those of the examples, odd ones, equal ones, and those of other branches.
         Spare draws change one size of the examples, because a function may restrict the others, or
         make the sizes of another branch equal. They are used only if the others are too few.
         """
         for seed, (way, asked, spare) in enumerate(self._ways):
-            yield partial(self._draw, way, 100 * seed), asked, spare
+            yield way, partial(self._draw, way, 100 * seed), asked, spare
         if self.sizes.takes(self._hints):
-            yield partial(self._example, self._hints), "", False
+            yield self._hints, partial(self._example, self._hints), "", False
 
     @cached_property
     def _hints(self) -> dict[Any, int]:
