@@ -35,6 +35,13 @@ FAULTS = {
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
+    "a running product that is put at positions": (
+        "op f(U[c]: int, v[c], w[k]) -> y\n"
+        "y[k] = w[k]*sum[c | U[c] == k](exp(prod[d | d <= c](v[d])))",
+    ),
+    "an extremum beside a group that the output alone has": (
+        "op f(x[i], q[*p], r[n]) -> y, z\nz[*p] = q[*p]**2\ny[i,*p] = exp(amin[o](x[i]*r[o]))",
+    ),
     "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
     "a narrower index on an axis": (
         "y[u] = x[u+1] - x[u]",

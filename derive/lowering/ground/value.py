@@ -187,6 +187,8 @@ class Frame:
         value = self.squeeze(value)
         order = [i for i in want if i is not None and i in value.axes]
         if len(order) != len(value.axes):
+            if any(i is not None and is_unit_group(i) for i in value.axes):
+                raise NeedsFlatGroups("axes beside those of size 1 for a group")
             had, there = (", ".join(i.name for i in a if i is not None) for a in (value.axes, want))
             raise LoweringError(
                 f"no torch code for a part with axes [{had}] among axes [{there}]; give the part "

@@ -53,7 +53,7 @@ def _weighted_running_sum(
     (weight,) = found.weights
     if any(i in free_indices(weight) for i in s.binders if i is not found.along.binder):
         return None
-    free = {found.along.index} | indices_of(s.others)
+    free = {found.along.index} | indices_of((found.x, weight))
     return found, weight, [i for i in s.order if i in free]
 
 
