@@ -195,19 +195,22 @@ class SizeSolver:
         for letter, _, at in self.definitions:
             own = self._known.root(letter)
             size = self._known.given.get(own)
-            if letter in self.declared.fixed or size is None or Size(own) in walk(size):
+            if size is None or Size(own) in walk(size):
                 continue
             size = self._known.expanded(size, own)
             if not self._sources(own) or Size(own) not in walk(size):
                 continue
             found = affine(size)
             if found is None or found.constant != Polynomial.of(Size(own)):
-                display_name = self._known.display_name
+                show = self._known.display_name
+                first, mend = "the joined size", "declare the parts with other indices"
+                if letter in self.declared.fixed:
+                    first, mend = "it", "leave it out"
                 fail(
                     at,
                     "circular-size",
-                    f"the size of {display_name(own)} depends on itself: the joined size is "
-                    f"{shown(size, display_name)}; declare the parts with other indices",
+                    f"the size of {show(own)} depends on itself: {first} is {shown(size, show)}; "
+                    f"{mend}",
                 )
             del self._known.given[own]
 

@@ -39,6 +39,9 @@ CIRCULAR = {
     "op f(v[a]) -> o; o[a,b] = v[(a b)]*v[b]": "axis 0 of v is (a b)",
     "op f(x[n], u[m]; size(n)=size(m), size(m)=size(n)+1) -> y; y[n] = x[n]*sum[m](u[m])": "of m",
     "op f(x[n]; size(n)=size(n)+1) -> y; y[n] = x[n]": "the size of n depends on itself",
+    "op f(x[c], z[k]; size(c)=size(m)-2) -> y; y[m] = concat[m](x[m], z[m])": (
+        "of c depends on itself: it is size(c) + size(k) - 2; leave it out"
+    ),
     "op f(x[n]; size(h)=2*size(e)) -> y; y[h,e] = x[(h e)]": "line 1, column 46: the size of h",
     "op f(x[n]; size(h)=3*size(e)) -> y; a[n] = x[n]**2; y[h,e] = x[0]*a[(h e)]": (
         "itself: size(h) is 3*size(e) by size(h)=...; size(e) is floor(size(n)/size(h)) from axis "

@@ -218,3 +218,7 @@ def test_a_spec_that_does_not_hold_at_an_axis_of_size_one_warns(most):
 
 def test_a_variance_of_one_number_is_nan_in_both():
     held(lambda x: x.std(0), r(5, 4))
+
+
+def test_an_axis_joined_with_its_first_part_has_halves():
+    held(lambda x: torch.mul(*torch.cat([x, x[:, :2]], 1).chunk(2, 1)), r(3, 8))
