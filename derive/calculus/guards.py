@@ -138,12 +138,22 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
     known: dict[Expr, Expr] = {}
 
     def within(part: Expr, found: list[Expr]) -> Expr | None:
-        """Remove the guards of a position, collect their conditions; nested reads keep theirs."""
+        """Remove the guards of a position, collect their conditions; nested reads keep theirs too.
+
+        What is read at 0 instead of a position out of range may be out of range itself.
+        """
         if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
             found += conditions_of(part.condition)
             return replace(part.position, lambda e: within(e, found))
+        if isinstance(part, Guard):
+            made: Expr = part.map(lambda e: replace(e, lambda inner: within(inner, [])))
+            return made
         if isinstance(part, Access):
-            return Access(part.tensor, tuple(map(whole, part.positions)))
+            positions = tuple(map(whole, part.positions))
+            for p in filter(_is_of_position, positions):
+                read = set(accesses(p.position))
+                found += (c for c in conditions_of(p.condition) if read.issuperset(accesses(c)))
+            return Access(part.tensor, positions)
         if isinstance(part, PositionedExpr):
             return _both(part, whole, lambda e: within(e, []))
         return None

@@ -76,7 +76,7 @@ class TorchOp:
 
     name: str
     shape: Callable[..., Shape] | None = None
-    """None: the shape to which the tensor arguments broadcast."""
+    """None: that of an elementwise operation, the shape to which the tensor arguments broadcast."""
     flops: Flops = flop_rules.per_result_element
     _: KW_ONLY
     said: str = ""
@@ -142,7 +142,7 @@ def _moves(name: str, shape: Callable[..., Shape], **named: Any) -> TorchOp:
 
 
 def _scans(name: str, alias: Alias, **named: Any) -> TorchOp:
-    """A recurrence along an axis."""
+    """A recurrence along an axis, or another map of its rows."""
     return TorchOp(name, shape_rules.like, alias=alias, **named)
 
 
@@ -220,7 +220,7 @@ _INSIDE = "rt.index_add_inside", "rt.scatter_add_inside"
 _AT: Mapping[str, Any] = {"at_positions": True, "over": "_"}
 _ACTIVATIONS = "elu gelu hardshrink hardtanh leaky_relu sigmoid silu tanh threshold"
 _SMOOTH = "celu elu gelu hardtanh leaky_relu logsigmoid mish selu silu softplus"
-_OTHERS = "addcmul cumsum hardshrink masked_fill pow threshold rt.addmm"
+_OTHERS = "addcmul hardshrink masked_fill pow threshold rt.addmm"
 
 _ROWS = (
     _view("unsqueeze", shape_rules.unsqueeze, light=True, alias=Alias.RESHAPED),
@@ -325,8 +325,11 @@ _ROWS = (
     ),
     _fresh("rt.nll_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
     _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
-    _fresh("logcumsumexp", slips=True),  # through exp(x - max x): 0 far below the maximum
-    _fresh("cumprod", slips=True),  # a quotient at zeros, of which the second derivative is nan
+    _scans("cumsum", Alias.FRESH),
+    # through exp(x - max x): 0 far below the maximum
+    _scans("logcumsumexp", Alias.FRESH, slips=True),
+    # a quotient at zeros, of which the second derivative is nan
+    _scans("cumprod", Alias.FRESH, slips=True),
     _fresh("atan2", slips=True),  # nan at (0, 0)
     *(_each_of(name) for name in _FUNCTIONS.split()),
     *(_each_of(name, "out") for name in ("maximum", "minimum")),
@@ -338,12 +341,10 @@ _ROWS = (
     _fresh("hardswish"),
     _fresh("glu", shape_rules.glu, slips=True),  # once only
     _fresh("glu_backward", lambda _, x, *__: x),
-    _fresh("softmax", over="out"),
-    _fresh("log_softmax", over="out"),
-    TorchOp("rt.softmax", alias=Alias.FRESH_VIEW),
-    TorchOp("rt.log_softmax", alias=Alias.FRESH_VIEW),
-    *(TorchOp(f"rt.{name}softmax_backward", alias=Alias.FRESH_VIEW) for name in ("", "log_")),
-    *(_fresh(f"_{name}softmax_backward_data") for name in ("", "log_")),
+    *(_scans(f"{name}softmax", Alias.FRESH, over="out") for name in ("", "log_")),
+    *(_scans(f"rt.{name}softmax", Alias.FRESH_VIEW) for name in ("", "log_")),
+    *(_scans(f"rt.{name}softmax_backward", Alias.FRESH_VIEW) for name in ("", "log_")),
+    *(_scans(f"_{name}softmax_backward_data", Alias.FRESH) for name in ("", "log_")),
     _fresh("hardtanh", limited=True, over="out"),
     *(_fresh(name, limited=True) for name in ("softshrink", "smooth_l1_loss")),
     _fresh("huber_loss", limited=True, slips=True),  # once only

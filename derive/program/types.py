@@ -74,7 +74,7 @@ _DTYPES = {
     "torch.bool": DType("bool"),
 }
 _COMPARES = frozenset("< <= > >= == !=".split())
-_COUNTS = ("sum", "prod")
+_COUNTS = ("sum", "prod", "cumsum", "cumprod")
 """Reductions of truth values to their number."""
 _SELECTS = TORCH_OPS["index_select"]
 

@@ -83,7 +83,9 @@ def _as_inferred(program: Program, op: Operation) -> Program:
         else a
         for name, a in program.tensors.items()
     }
-    return replace(program, tensors=tensors)
+    # A tensor of another dtype is no twin.
+    alike = program.twins and len({t.kind for t in op.inputs if t.name in program.twins}) == 1
+    return replace(program, tensors=tensors, twins=program.twins if alike else None)
 
 
 def tried(program: Program, checks: set[str]) -> Result:

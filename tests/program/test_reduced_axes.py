@@ -43,6 +43,7 @@ def test_all_readers_insert_the_axes(before, after):
         ("m = x @ w", "y = x - m.unsqueeze(1)"),  # no reduction
         ("y = x.mean(1)",),  # a result
         ("y = a.unsqueeze(1) / b.unsqueeze(1)",),  # a and b may have unlike numbers of axes
+        ("y = x - x.sum(0).cumsum(0).unsqueeze(0)",),  # along an axis, which would be another one
         ("m = x != n", "y = m.sum() + m.unsqueeze(1)"),  # a map, which would be computed twice
     ],
 )

@@ -42,6 +42,13 @@ FAULTS = {
     "an extremum beside a group that the output alone has": (
         "op f(x[i], q[*p], r[n]) -> y, z\nz[*p] = q[*p]**2\ny[i,*p] = exp(amin[o](x[i]*r[o]))",
     ),
+    "summed along an axis of size 1 after a reduction that keeps it": (
+        "op f(w[i], x[j,k]) -> y\ny[i,k] = w[i]*where(k <= i, 2, 4)*sum[f | f >= k](x[0,f])",
+    ),
+    "read off the axis at the number of a delta": (
+        "op f(x[j,j], n[j]: int, v[j]) -> y\n"
+        "h[k,m] = concat[m](n[m]*x[m,m], v[m]) + x[k,k]\ny = logsigmoid(exp(h[1,7]))",
+    ),
     "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
     "a narrower index on an axis": (
         "y[u] = x[u+1] - x[u]",
@@ -432,3 +439,10 @@ def test_a_band_of_no_element_may_lie_on_an_empty_axis():
     f = load(parse("op f(x[i,j]) -> y\ny[i] = x[i,0] + sum[b,c | b > i and i >= b](x[b,c])"))
     assert f(torch.zeros(0, 3)).shape == (0,)
     assert f(torch.ones(2, 3)).tolist() == [1, 1]
+
+
+def test_a_position_that_is_no_position_is_not_read_through_another():
+    """U[U[c]] was read at U[0] where U[c] is none of the axis, and there it may be -1."""
+    op = parse("op f(x[j,j], U[j]: int) -> y\ny[j] = sum[c | U[c] == j](x[U[j],U[c]])")
+    x = torch.arange(9, dtype=torch.float64).reshape(3, 3).requires_grad_()
+    assert load(op)(x, torch.tensor([-1, 1, -7])).tolist() == [0, 4, 0]

@@ -36,6 +36,7 @@ from derive.algebra.factor import factor
 from derive.algebra.logic import conjunction
 from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import rename_apart, substitute
+from derive.calculus.equality_rules import range_of
 from derive.calculus.lets import layout
 from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
@@ -180,12 +181,24 @@ def _is_in_windows(position: Expr) -> bool:
 
 
 def only_if(scope: Scope, s: Summation) -> Value | None:
-    """[c] f = f if c else 0 for a condition on numbers: the target position may not exist."""
-    asked = [b for b in s.brackets if is_number(b)]
-    if not asked:
+    """[c] f = f if c else 0 for a condition on numbers: the target position may not exist.
+
+    delta(i, 7) f(i) = f(7) delta(i, 7) if 7 < size(i) else 0: f has no value at 7 otherwise.
+    """
+    ranges: list[Expr] = []
+    factors = list(s.factors)
+    for d in (f for f in s.factors if isinstance(f, Delta) and is_number(f.position)):
+        at, position = d.axis, scope.frame.bounds.form(d.position)
+        read = [f for f in factors if f is not d and at in free_indices(f)]
+        if isinstance(at, Index) and at not in s.binders and position is not None and read:
+            if unproven := range_of(scope.frame.bounds, at, position):
+                ranges += unproven
+                factors = [substitute(f, {at: d.position}) if f in read else f for f in factors]
+    asked = [b for b in factors if isinstance(b, Iverson) and is_number(b)]
+    if not asked and not ranges:
         return None
-    condition = conjunction([b.condition for b in asked])
-    others = summed_product(s.binders, [f for f in s.factors if f not in asked])
+    condition = conjunction([*ranges, *(b.condition for b in asked)])
+    others = summed_product(s.binders, [f for f in factors if f not in asked])
     value = scope.lower(under_condition(others, condition), s.order)
     return scope.only_where(condition, value, s.order)
 
