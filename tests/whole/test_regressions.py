@@ -49,6 +49,9 @@ FAULTS = {
         "op f(x[j,j], n[j]: int, v[j]) -> y\n"
         "h[k,m] = concat[m](n[m]*x[m,m], v[m]) + x[k,k]\ny = logsigmoid(exp(h[1,7]))",
     ),
+    "a shift under a condition inside of a join": (
+        "op f(v[i], w[i], u[l]) -> y\ny[x] = concat[x](where(x < 1, v[x+1], 1)*w[x], u[x])",
+    ),
     "a term lost beside a scatter": ("y[i] = where(i>=1, x[i-1], 0) + x[i]",),
     "a narrower index on an axis": (
         "y[u] = x[u+1] - x[u]",
