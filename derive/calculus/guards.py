@@ -137,39 +137,27 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
     """e with the guards of these conditions moved outward around whole positions."""
     known: dict[Expr, Expr] = {}
 
-    def within(part: Expr, found: list[Expr], nested: list[Expr]) -> Expr | None:
-        """Remove the guards of a position, collect their conditions, and those of nested reads.
-
-        Nested reads keep their guards. What is read at 0 instead of a position out of range may be
-        out of range itself.
-        """
+    def within(part: Expr, found: list[Expr]) -> Expr | None:
+        """Remove the guards of a position, collect their conditions; nested reads keep theirs."""
         if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
             found += conditions_of(part.condition)
-            return replace(part.position, lambda e: within(e, found, nested))
-        if isinstance(part, Guard):
-            condition = replace(part.condition, lambda e: within(e, found, []))
-            position = replace(part.position, lambda e: within(e, found, nested))
-            return Guard(condition, position, part.elsewhere)
+            return replace(part.position, lambda e: within(e, found))
         if isinstance(part, Access):
-            positions = tuple(map(whole, part.positions))
-            for p in filter(_is_of_position, positions):
-                read = set(accesses(p.position))
-                nested += (c for c in conditions_of(p.condition) if read.issuperset(accesses(c)))
-            return Access(part.tensor, positions)
+            return Access(part.tensor, tuple(map(whole, part.positions)))
         if isinstance(part, PositionedExpr):
-            return _both(part, whole, lambda e: within(e, [], []))
+            return _both(part, whole, lambda e: within(e, []))
         return None
 
     def whole(position: Expr) -> Expr:
         made = known.get(position)
         if made is None:
             found: list[Expr] = []
-            inner = replace(position, lambda e: within(e, found, found))
+            inner = replace(position, lambda e: within(e, found))
             made = Guard(conjunction(found), lone_atom(inner)) if found else inner
             known[position] = made
         return made
 
-    return plain_positions(replace(e, lambda part: within(part, [], [])))
+    return plain_positions(replace(e, lambda part: within(part, [])))
 
 
 def _is_of_position(e: Expr) -> TypeGuard[Guard]:

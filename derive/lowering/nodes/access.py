@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Access, Expr, Index, accesses
+from derive.algebra.expr import Access, Expr, Guard, Index, accesses
 from derive.algebra.factor import factor
+from derive.algebra.logic import conditions_of, conjunction
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_together
@@ -39,7 +40,7 @@ def lower_access(scope: Scope, e: Access) -> Value:
         # An axis that is still to be read gets a unique index.
         marker = Index(f"#{n}", home.extent, home.group)
         axes.append(marker)
-        pending.append((marker, position))
+        pending.append((marker, _guarded_as_what_it_reads(position)))
     value = replace(value, axes=tuple(axes))
     together = _read_all_computed(scope, value, pending)
     if together is not None:
@@ -48,6 +49,20 @@ def lower_access(scope: Scope, e: Access) -> Value:
     for marker, position in pending:
         value = read(scope, value, value.axes.index(marker), position)
     return value
+
+
+def _guarded_as_what_it_reads(position: Expr) -> Expr:
+    """Return U[V[k] if valid] as U[V[k] if valid] if valid: what is at 0 may be out of range."""
+    if isinstance(position, Guard):
+        return position
+    inside = (p for a in accesses(position) for p in a.positions if isinstance(p, Guard))
+    tests = [
+        c
+        for p in inside
+        for c in conditions_of(p.condition)
+        if set(accesses(c)) <= set(accesses(p.position))
+    ]
+    return Guard(conjunction([*dict.fromkeys(tests)]), position) if tests else position
 
 
 Pending = list[tuple[Index, Expr]]
