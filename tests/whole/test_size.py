@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 10_900,
     "templates": 1_900,
-    "tests": 71_300,
+    "tests": 71_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
