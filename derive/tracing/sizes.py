@@ -442,22 +442,25 @@ _MOST = 4_000_000
 
 
 def other_branches(
-    sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
+    hints: Mapping[Any, int],
+    fits: Callable[[Mapping[Any, int]], bool],
 ) -> Iterator[tuple[dict[Any, int], str, bool]]:
-    """Yield (sizes at which a guard is false, the guard as text, if they are spare).
+    """Yield (fitting sizes at which a guard is false, the guard as text, if they are spare).
 
     Where a guard has just become false, both branches may agree, as those of min(n, 3) do at 3:
     other sizes follow, farther away. The other branch may take only inputs whose other sizes equal
     those of the guard: these are spare.
     """
     for asked in sizes.asked():
-        near = [*islice(_falsified(asked, sizes, inputs, hints), _NEAR)]
+        near = [*islice(_falsified(asked, sizes, inputs, hints, fits), _NEAR)]
         ways = near[:1] + [w for w in near if _apart(asked, w) > _apart(asked, near[0])][:1]
         text, own = guard_text(asked, sizes, inputs), sorted(asked.free_symbols, key=str)
         yield from ((way, text, False) for way in ways)
         for way, n in ((way, n) for way in ways for n in dict.fromkeys(way[s] for s in own)):
             equal = {s: way[s] if s in own else n for s in way}
-            if sizes.takes(equal) and not _guard_holds(asked, equal):
+            if fits(equal) and not _guard_holds(asked, equal):
                 yield equal, text, True
 
 
@@ -468,7 +471,11 @@ def _apart(asked: Any, way: Mapping[Any, int]) -> Any:
 
 
 def _falsified(
-    asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue], hints: Mapping[Any, int]
+    asked: Any,
+    sizes: SymbolicSizes,
+    inputs: Mapping[str, TracedValue],
+    hints: Mapping[Any, int],
+    fits: Callable[[Mapping[Any, int]], bool],
 ) -> Iterator[dict[Any, int]]:
     symbols = sorted(asked.free_symbols, key=str)
     around = {int(c) + d for c in asked.atoms(sympy.Integer) for d in (-1, 0, 1)}
@@ -477,7 +484,7 @@ def _falsified(
     holds = _quick(asked, symbols)
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
         way = {**hints, **dict(zip(symbols, values, strict=True))}
-        if holds(values) or not sizes.takes(way) or _guard_holds(asked, way):
+        if holds(values) or not fits(way) or _guard_holds(asked, way):
             continue
         counts = (
             sympy.prod([sizes.value(sizes.plain(a.size), way) for a in v.atoms])

@@ -114,11 +114,7 @@ def _held(
         if differs:
             known = DeriveError if asked else Differs
             if asked := asked or samples.sizes.false_at(way, samples.inputs):
-                raise known(
-                    f"the function takes another branch where {asked}: {differs}; read each branch "
-                    "as a function of its own",
-                    kind="reading-differs",
-                )
+                raise known(_other_branch(asked, differs), kind="reading-differs")
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
         if not held:
             with torch.no_grad(), exact(dtype):
@@ -175,7 +171,7 @@ def _undivided_held(
     dtype: Any,
 ) -> None:
     """Raise if ``op`` differs at sizes that are no multiples; it may reject them."""
-    for drawn in samples.undivided():
+    for way, drawn in samples.undivided():
         given, want = _defined(function, partial(_detached, drawn, silent), 0, dtype)
         if want is None or _is_too_large(f, read := _read_inputs(op, given, samples, dtype)):
             continue
@@ -186,9 +182,18 @@ def _undivided_held(
         except Exception as error:
             differs = f"{error}"
         if differs:
+            if asked := samples.sizes.false_at(way, samples.inputs):
+                raise SizesUnread(_other_branch(asked, differs))
             raise SizesUnread(
                 f"the spec differs where a size is no multiple of a part: {differs}\n{op}"
             )
+
+
+def _other_branch(asked: str, differs: str) -> str:
+    return (
+        f"the function takes another branch where {asked}: {differs}; read each branch as a "
+        "function of its own"
+    )
 
 
 def _read_inputs(
@@ -279,7 +284,7 @@ class Samples:
         plain = [hints, odd, dict.fromkeys(symbols, 4), even]
         plain += [{s: k * h for s, h in hints.items()} for k in (2, 3)]
         ways = [(way, "", False) for way in plain if sizes.takes(way)]
-        ways += other_branches(sizes, self.inputs, hints)
+        ways += other_branches(sizes, self.inputs, hints, sizes.takes)
         near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
         return ways + [(way, "", True) for way in near if sizes.takes(way)]
 
@@ -289,18 +294,21 @@ class Samples:
         for seed, way in enumerate(filter(self.sizes.takes, ways)):
             yield partial(self._draw, way, 9000 + 100 * seed)
 
-    def undivided(self) -> Iterator[Callable[[int], dict[str, Any]]]:
-        """Yield draws at sizes that are no multiples of what they are assumed to be.
+    def undivided(self) -> Iterator[tuple[Mapping[Any, int], Callable[[int], dict[str, Any]]]]:
+        """Yield (sizes that are no multiples of what they are assumed to be, a draw of inputs).
 
         The operation must reject these sizes, or agree with a function that takes them.
         """
-        hints = self._hints
+        hints, sizes = self._hints, self.sizes
         ways = [{s: h + n for s, h in hints.items()} for n in (1, 3, 5)]
         # A difference of two sizes stays a multiple when both grow alike.
-        divided = {s for a, _ in self.sizes.divided for s in self.sizes.meant(a).free_symbols}
+        divided = {s for a, _ in sizes.divided for s in sizes.meant(a).free_symbols}
         ways += [{**hints, s: h + 1} for s, h in hints.items() if s in divided]
-        for seed, way in enumerate(filter(self.sizes.leaves_rest, ways)):
-            yield partial(self._draw, way, 5000 + 100 * seed)
+        if divided:
+            other = other_branches(sizes, self.inputs, hints, sizes.leaves_rest)
+            ways += [way for way, _, _ in other]
+        for seed, way in enumerate(filter(sizes.leaves_rest, ways)):
+            yield way, partial(self._draw, way, 5000 + 100 * seed)
 
     def _draw(self, way: Mapping[Any, int], seed: int, attempt: int) -> dict[str, Any]:
         """Draw inputs of these sizes, different at each attempt."""
