@@ -76,10 +76,14 @@ class LoadedFunction:
     """Error of the first call that the code does not accept."""
     held: bool = False
     """True if a part is computed under no_grad, through which torch's forward mode goes."""
+    fits: Callable[[Mapping[str, Any]], bool] | None = None
+    """True of tensors of which no part is longer than its axis; None if the code rejects others."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
+        if self.fits is not None and not self.fits(tensors):
+            raise ValueError("a part is longer than its axis")
         steps, tensors = self.prepared, self.computed.added(tensors)
         given = [steps[n](tensors[n]) if n in steps else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})
@@ -404,6 +408,7 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         prepared=prepared,
         computed=found.computed,
         held=found.held,
+        fits=found.fits,
     )
     plain = cost_of(found.function, found.tensors)
     code = _as_of_tensors(found.operation)

@@ -91,7 +91,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     with (
         mode,
         torch.enable_grad(),
-        kept_sizes(own),
+        kept_sizes(own, _ASSUMED.get(Assumed()).chosen),
         replayed(answers),
         recorded_statements() as places,
     ):
@@ -143,6 +143,8 @@ class Assumed:
     """True if the sizes of all last axes are numbers."""
     rounded: bool = False
     """True if a quotient of sizes is rounded down, though it is exact in the examples."""
+    chosen: bool = False
+    """True if Python's max and min of sizes are formulas, not branches."""
 
 
 _ASSUMED = ContextVar[Assumed]("assumed")

@@ -393,7 +393,29 @@ def _axis_position(context: Context, node: TracedNode, atom: Atom) -> TracedNode
         return node + TracedParameter(context.start())
     if isinstance(node, TracedNumber) and sympy.sympify(node.value).is_negative:
         return TracedNumber(atom.size + node.value)
+    if (ends := _first_and_last(node)) is not None and not isinstance(node, Position):
+        for room in (ends[0], atom.size - 1 - ends[1]):
+            # Torch counts a position below 0 from the end.
+            if context.sizes.hint(room) >= 0:
+                context.sizes.at_least(room)
     return node
+
+
+def _first_and_last(node: TracedNode) -> tuple[Any, Any] | None:
+    """Return the least and the largest value of a sum of positions; None of anything else."""
+    match node:
+        case Position(atom):
+            return sympy.Integer(0), atom.size - 1
+        case TracedNumber(value) if sympy.sympify(value).is_integer:
+            return (sympy.sympify(value),) * 2
+        case TracedApply("+" | "-" | "neg" as name, args):
+            made = [_first_and_last(x) for x in args]
+            if any(x is None for x in made):
+                return None
+            first, last = made[-1]  # type: ignore[misc]
+            low, high = (first, last) if name == "+" else (-last, -first)
+            return (low, high) if name == "neg" else (made[0][0] + low, made[0][1] + high)  # type: ignore[index]
+    return None
 
 
 @operation("gather")

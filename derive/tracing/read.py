@@ -6,7 +6,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.refusals import SizesUnread, many
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.validate import Differs, check
+from derive.tracing.validate import BEYOND, Differs, OtherBranch, check
 from derive.tracing.writes import ComputedInputs, computed_inputs
 
 FAMILIES = (
@@ -90,15 +90,17 @@ class Reading:
     """Checks of tensor values, with an error if they fail."""
     written: Collection[str] = ()
     """Inputs with positions of writes; in the operation, nothing is written at a negative one."""
-    at_one: str = ""
-    """Where the operation differs from the function at an axis of size 1, if it does."""
+    differs: Mapping[str, str] = field(default_factory=dict)
+    """Sizes at which the operation silently differs from the function, and how."""
+    fits: Callable[[Mapping[str, Any]], bool] | None = None
+    """True of tensors of which no part is longer than its axis, if the operation differs there."""
     held: bool = False
     """True if a part is computed under no_grad; it has a tangent, the operation's part has none."""
 
     def warn(self) -> None:
-        """Warn if the operation differs from the function at an axis of size 1."""
-        if self.at_one:
-            text = f"the spec differs from the function at an axis of size 1: {self.at_one}"
+        """Warn where the operation silently differs from the function."""
+        for where, differs in self.differs.items():
+            text = f"the spec differs from the function {where}: {differs}"
             warnings.warn(f"{text}; it holds at other sizes", DeriveWarning, stacklevel=3)
 
 
@@ -200,7 +202,8 @@ _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")
 def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -> Reading:
     """Return the reading with as many free sizes as it has: every size of an example, if it can be.
 
-    Else the quotients of sizes are rounded down, or the parameters and buffers of a module keep
+    If another branch differs, the largest or least of sizes, a branch of Python, is a formula. Else
+    the quotients of sizes are rounded down, or the parameters and buffers of a module keep
     their sizes, or equal sizes stay equal, or the last axes keep their sizes, as the width of a
     head.
     """
@@ -209,6 +212,11 @@ def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -
     try:
         return _reading(function, bound, *more)
     except DeriveError as error:
+        if isinstance(error, OtherBranch):
+            for way in (Assumed(chosen=True), Assumed(chosen=True, rounded=True)):
+                with assuming(way), suppress(DeriveError):
+                    return _reading(function, bound, *more)
+            raise
         if not isinstance(error, SizesUnread) and error.kind not in _OF_SIZES:
             raise
         module = function if isinstance(function, torch.nn.Module) else None
@@ -294,7 +302,7 @@ def _reading(
         if whole:
             context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    at_one = check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
+    differs = check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,
@@ -310,7 +318,8 @@ def _reading(
         written=context.written,
         held=context.held,
         computed=computed,
-        at_one=at_one,
+        differs=differs,
+        fits=context.sizes.bounded(inputs) if BEYOND in differs else None,
     )
 
 

@@ -174,6 +174,18 @@ class SymbolicSizes:
         except (ValueError, TypeError, ZeroDivisionError):
             return None
 
+    def bounded(self, inputs: Mapping[str, TracedValue]) -> Callable[[Mapping[str, Any]], bool]:
+        """Return a function that is true of tensors whose sizes satisfy the assumed bounds."""
+        places: dict[Any, tuple[str, int]] = {}
+        for name, value in inputs.items():
+            for n, axis in enumerate(value.axes):
+                if len(axis) == 1 and axis[0].size.is_Symbol:
+                    places.setdefault(axis[0].size, (name, n))
+        least = [self.meant(self._resolved(e)) for e in self.least]
+        known = [e for e in least if e.free_symbols <= places.keys()]
+        holds = _quick(sympy.And(*(e >= 0 for e in known)), [*places])
+        return lambda tensors: holds([tensors[name].shape[n] for name, n in places.values()])
+
     def _is_bounded(self, way: Mapping[Any, int]) -> bool:
         try:
             least = (sympy.sympify(self.value(e, way)) for e in self.least)

@@ -20,11 +20,12 @@ from derive.tracing.sizes import is_one
 
 
 @contextmanager
-def kept_sizes(function: Any) -> Iterator[None]:
+def kept_sizes(function: Any, chosen: bool = False) -> Iterator[None]:
     """Let math.sqrt and logarithms take symbolic sizes, also under other names in the code.
 
     There, ``len`` of a tensor is its first size, which Python's own makes a number, and ``max`` and
     ``min`` of one element and a number select one of them, which Python's own asks for a truth.
+    Of sizes too, if they are ``chosen``: else that truth is a guard.
     Functions of torch that take numbers only are replaced by equivalents for symbolic sizes.
     """
     import torch
@@ -52,7 +53,9 @@ def kept_sizes(function: Any) -> Iterator[None]:
         for n, x in own.items()
         if any(x is f for f in of_sizes)
     ]
-    instead_of = {n: f for n, f in _builtins().items() if not any(_passes(c, n) for c in code)}
+    instead_of = {
+        n: f for n, f in _builtins(chosen).items() if not any(_passes(c, n) for c in code)
+    }
     builtins = [(own, n, f) for own in given for n, f in instead_of.items() if n not in own]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
@@ -75,10 +78,15 @@ def _length(x: Any) -> Any:
     return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
 
 
-def _selected(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], *args: Any) -> Any:
+def _selected(
+    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any, *args: Any
+) -> Any:
     """Return Python's ``max`` or ``min``: the first argument that no later one is better than."""
     import torch
 
+    numbers = all(isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args)
+    if of_sizes and numbers and len(args) > 1:
+        return reduce(of_sizes, args)
     tensors = [x for x in args if isinstance(x, torch.Tensor)]
     if len(args) < 2 or not tensors or any(x.shape for x in tensors):
         return plain(*args)
@@ -90,9 +98,11 @@ def _selected(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], *
     return reduce(better, args)
 
 
-def _extremum(plain: Callable[..., Any], is_better: Callable[[Any, Any], Any]) -> Any:
+def _extremum(
+    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any
+) -> Any:
     def of(*args: Any, **named: Any) -> Any:
-        return plain(*args, **named) if named else _selected(plain, is_better, *args)
+        return plain(*args, **named) if named else _selected(plain, is_better, of_sizes, *args)
 
     return of
 
@@ -113,13 +123,14 @@ def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
 
 
 @lru_cache
-def _builtins() -> dict[str, Any]:
+def _builtins(chosen: bool) -> dict[str, Any]:
     import torch
 
+    largest, least = (torch.sym_max, torch.sym_min) if chosen else (None, None)
     return {
         "len": _length,
-        "max": _extremum(max, operator.gt),
-        "min": _extremum(min, operator.lt),
+        "max": _extremum(max, operator.gt, largest),
+        "min": _extremum(min, operator.lt, least),
         "float": _number(float, torch.sym_float),
         "int": _number(int, torch.sym_int),
     }

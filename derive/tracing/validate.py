@@ -35,6 +35,9 @@ _FEW = 100_000
 _MANY = 8192
 """With fewer elements than this, no tensor is too large."""
 _ROOM = 2**30
+_BEYOND = 8
+"""Maximum number of sets of sizes at which a part is longer than its axis."""
+AT_ONE, BEYOND = "at an axis of size 1", "where a part is longer than its axis"
 _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
 
@@ -45,6 +48,16 @@ class Differs(DeriveError):
     kind = "reading-differs"
 
 
+class OtherBranch(Differs):
+    """The function takes another branch at other sizes."""
+
+    def __init__(self, asked: str, differs: str) -> None:
+        super().__init__(
+            f"the function takes another branch where {asked}: {differs}; read each branch as a "
+            "function of its own"
+        )
+
+
 def check(
     op: Operation,
     functions: Sequence[tuple[Callable[..., Any], Mapping[str, float]]],
@@ -52,11 +65,12 @@ def check(
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
     computed: ComputedInputs,
-) -> str:
+) -> dict[str, str]:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
     Each function is given with the values of the parameters at which ``op`` should equal it. The
-    result says where ``op`` differs at an axis of size 1: the function is traced for other sizes.
+    result says where ``op`` differs at an axis of size 1, or where a part is longer than its axis:
+    the function is traced for other sizes.
     """
     from derive.api import load
 
@@ -68,7 +82,9 @@ def check(
     for function, parameters in functions:
         own = {k: v for k, v in parameters.items() if k in known}
         _held(op, partial(f, **own), function, samples)
-    return _differs_at_one(op, f, functions[0][0], samples)
+    asked = (AT_ONE, samples.ones()), (BEYOND, samples.beyond())
+    found = {where: _differs_at(op, f, functions[0][0], samples, ways) for where, ways in asked}
+    return {where: differs for where, differs in found.items() if differs}
 
 
 def _held(
@@ -112,9 +128,8 @@ def _held(
             answered.add(asked)
         differs = _differs(want, have, given)
         if differs:
-            known = DeriveError if asked else Differs
             if asked := asked or samples.sizes.false_at(way, samples.inputs):
-                raise known(_other_branch(asked, differs), kind="reading-differs")
+                raise OtherBranch(asked, differs)
             raise Differs(f"the spec differs from the function: {differs}\n{op}")
         if not held:
             with torch.no_grad(), exact(dtype):
@@ -141,23 +156,26 @@ def _held(
         )
 
 
-def _differs_at_one(
-    op: Operation, f: Callable[..., Any], function: Callable[..., Any], samples: Samples
+def _differs_at(
+    op: Operation,
+    f: Callable[..., Any],
+    function: Callable[..., Any],
+    samples: Samples,
+    ways: Iterator[Callable[[int], dict[str, Any]]],
 ) -> str:
-    """Describe where ``op`` silently differs at an axis of size 1; '' if it does nowhere."""
+    """Describe where ``op`` silently differs at such sizes; '' if it does nowhere."""
     import torch
 
     dtype = next((t.dtype for t in samples.tensors.values() if t.is_floating_point()), None)
-    for drawn in samples.ones():
+    for drawn in ways:
         with warnings.catch_warnings(), suppress(Exception):
             warnings.simplefilter("ignore")  # torch warns of the variance of a single number
             given, want = _defined(function, drawn, 0, dtype)
             have = _values_and_gradients(
                 f(*_read_inputs(op, given, samples, dtype).values()), given
             )
-            alike = [a.shape for a in have[0]] == [b.shape for b in want[0]]
             differs = _differs((want[0], []), (have[0], []), given)
-            if alike and differs and _all(torch.isfinite, want[:1]):
+            if differs and _all(torch.isfinite, want[:1]):
                 return differs
     return ""
 
@@ -183,17 +201,10 @@ def _undivided_held(
             differs = f"{error}"
         if differs:
             if asked := samples.sizes.false_at(way, samples.inputs):
-                raise SizesUnread(_other_branch(asked, differs))
+                raise OtherBranch(asked, differs)
             raise SizesUnread(
                 f"the spec differs where a size is no multiple of a part: {differs}\n{op}"
             )
-
-
-def _other_branch(asked: str, differs: str) -> str:
-    return (
-        f"the function takes another branch where {asked}: {differs}; read each branch as a "
-        "function of its own"
-    )
 
 
 def _read_inputs(
@@ -293,6 +304,22 @@ class Samples:
         ways = ({**self._hints, s: 1} for s in self._hints)
         for seed, way in enumerate(filter(self.sizes.takes, ways)):
             yield partial(self._draw, way, 9000 + 100 * seed)
+
+    def beyond(self) -> Iterator[Callable[[int], dict[str, Any]]]:
+        """Yield draws in which a part is longer than its axis: one size of the examples differs.
+
+        The operation should reject these sizes; torch ends a part with its axis.
+        """
+        hints, sizes = self._hints, self.sizes
+        near = [{**hints, s: n} for s, h in hints.items() for n in (h // 2, 2, 2 * h) if n > 1]
+        alike = (
+            {s: n if h == m else h for s, h in hints.items()}
+            for m in hints.values()
+            for n in (2, 2 * m)
+        )
+        ways = [w for w in (*near, *alike) if sizes.divides(w) and not sizes.takes(w)]
+        for seed, way in enumerate(ways[:_BEYOND]):
+            yield partial(self._draw, way, 7000 + 100 * seed)
 
     def undivided(self) -> Iterator[tuple[Mapping[Any, int], Callable[[int], dict[str, Any]]]]:
         """Yield (sizes that are no multiples of what they are assumed to be, a draw of inputs).

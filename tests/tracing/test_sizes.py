@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
 
-from derive import DeriveError, DeriveWarning, load, parse, read_torch
+from derive import DeriveError, DeriveWarning, differentiate, load, parse, read_torch
 from derive.tracing.read import reading
 
 
@@ -204,10 +204,50 @@ def test_an_odd_axis_has_two_parts(f):
         torch.testing.assert_close(load(op)(r(*shape)), f(r(*shape)))
 
 
-@pytest.mark.parametrize("most", [lambda n: min(n, 3), lambda n: n if n < 4 else 3])
-def test_branches_that_agree_where_one_becomes_the_other_differ_farther_away(most):
+def test_branches_that_agree_where_one_becomes_the_other_differ_farther_away():
     with pytest.raises(DeriveError, match=r"another branch where x.shape\[0\] .* is false"):
-        read_torch(lambda x: x.sum(0) / most(x.shape[0]), r(5, 4))
+        read_torch(lambda x: x.sum(0) / (n if (n := x.shape[0]) < 4 else 3), r(5, 4))
+
+
+def test_the_branch_of_a_size_that_is_no_multiple_differs():
+    with pytest.raises(DeriveError, match=r"another branch where \(x.shape\[0\] // 3\) >= 1 is"):
+        read_torch(lambda x: x.sum(0) / (n if (n := x.shape[0] // 3) >= 1 else 1), r(6, 4))
+
+
+@pytest.mark.parametrize("most", [lambda n: min(n, 3), lambda n: max(n // 3, 1), lambda n: n // 2])
+def test_the_largest_and_the_least_of_sizes_are_formulas(most):
+    def f(x):
+        return torch.where(torch.arange(x.shape[0]) < most(x.shape[0]), x.T, 0).sum(1)
+
+    op = held(f, r(6, 4))
+    for n in (2, 3, 4, 5, 7, 9):
+        torch.testing.assert_close(load(op)(r(n, 4)), f(r(n, 4)))
+
+
+def last_three_first(x):
+    y = torch.zeros_like(x)
+    y[:, :3] = x[:, -3:]
+    return y
+
+
+def test_a_part_that_is_longer_than_its_axis_is_left_to_the_function():
+    """torch ends a part with its axis; the operation reads nothing beyond, under a condition."""
+    with pytest.warns(
+        DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\); it holds"
+    ):
+        read_torch(last_three_first, r(2, 6))
+    f = differentiate(last_three_first, time=100, memory=100)
+    f(r(2, 6))
+    with pytest.warns(DeriveWarning, match="a part is longer than its axis"):
+        torch.testing.assert_close(f(r(2, 2)), last_three_first(r(2, 2)))
+
+
+def test_positions_that_are_computed_of_sizes_are_within_the_axis():
+    def shifted(a, table):
+        t = torch.arange(a.shape[0])
+        return (a + table[t[:, None] - t + 3]).softmax(-1)
+
+    held(shifted, r(4, 4), r(7))
 
 
 @pytest.mark.parametrize("most", [lambda n: max(n - 1, 1), lambda n: n - 1 if n > 1 else 1])
