@@ -405,8 +405,10 @@ def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedVa
     return cast(context, x)
 
 
-def cast(context: Context, x: TracedValue) -> TracedValue:
+def cast(context: Context, x: Any) -> Any:
     """Convert to float, int or bool, by the dtype of the node."""
+    if not isinstance(x, TracedValue):
+        return x  # a number, which torch makes a tensor in a vmap
     dtype = str(context.node.meta["val"].dtype)
     kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
     if kind == x.kind:

@@ -97,13 +97,27 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     ):
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=True)(*fakes)
+            if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _constants(module))):
+                # The operations of a vmap are those of whole tensors below the transforms.
+                places.clear()
+                module = make_fx(flat, tracing_mode="real")(*fakes)
         except DeriveError:
             raise
         except Exception as error:
             raise _trace_error(error) from error
+    for node in module.graph.nodes:
+        if torch.Tag.inplace_view in getattr(node.target, "tags", ()):
+            # It changes no values, and what reads the tensor later reads this node.
+            plain = getattr(torch.ops.aten, name_of(node.target)[:-1])
+            node.target = getattr(plain, node.target._overloadname)
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
     return Graph(module.graph, *known)
+
+
+def _constants(module: Any) -> list[Any]:
+    """Return the tensors of a trace that are neither arguments nor computed."""
+    return [getattr(module, node.target) for node in module.graph.nodes if node.op == "get_attr"]
 
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
@@ -261,12 +275,13 @@ def _own_frame(frame: Any) -> Any:
 
 
 def _is_own(file: str) -> bool:
-    """True if a file belongs neither to torch nor to this package."""
+    """True if a file belongs neither to Python nor to torch, nor to this package."""
     import torch
 
     own = str(Path(__file__).parents[1])
-    library = str(Path(torch.__file__).parent)
-    return not file.startswith((library, own, "<")) and "importlib" not in file
+    library, python = (str(Path(m.__file__).parent) for m in (torch, inspect))
+    of_python = file.startswith(python) and "-packages" not in file
+    return not (of_python or file.startswith((library, own, "<")) or "importlib" in file)
 
 
 _STOPPED = ContextVar("stopped", default=False)
