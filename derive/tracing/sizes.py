@@ -164,7 +164,7 @@ class SymbolicSizes:
 
     def leaves_rest(self, way: Mapping[Any, int]) -> bool:
         """True if these sizes satisfy the bounds, and not the assumed divisors."""
-        return self.divides(way) is False and self._is_bounded(way)
+        return self.divides(way) is False and self._is_bounded(way, whole=False)
 
     def divides(self, way: Mapping[Any, int]) -> bool | None:
         """True if every assumed divisor divides its size; None if a size is undefined."""
@@ -186,9 +186,12 @@ class SymbolicSizes:
         holds = _quick(sympy.And(*(e >= 0 for e in known)), [*places])
         return lambda tensors: holds([tensors[name].shape[n] for name, n in places.values()])
 
-    def _is_bounded(self, way: Mapping[Any, int]) -> bool:
+    def _is_bounded(self, way: Mapping[Any, int], whole: bool = True) -> bool:
+        """True if these sizes satisfy the assumed bounds; if not ``whole``, before a rounding."""
         try:
             least = (sympy.sympify(self.value(e, way)) for e in self.least)
+            if not whole:
+                return all(e.is_rational and (e > -1) == sympy.true for e in least)
             # A quotient of what is no integer has no value; it is taken as one that may be.
             return all(e.is_integer and (e >= 0) != sympy.false for e in least)
         except (ValueError, ZeroDivisionError):
@@ -403,6 +406,7 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         "FloatTrueDiv": lambda a, b: a / b,
         "IntTrueDiv": lambda a, b: a / b,
         "TruncToInt": _whole_part,
+        "CeilToInt": _rounded_up,
         "OpaqueUnaryFn_sqrt": sympy.sqrt,
         "OpaqueUnaryFn_exp": sympy.exp,
         "OpaqueUnaryFn_log": sympy.log,
@@ -427,6 +431,17 @@ def _whole_part(a: sympy.Expr) -> sympy.Expr:
         return TruncToInt(a)
     exact = sympy.Rational(factor)
     return FloorDiv(exact.p * rest, exact.q) if exact.q <= 64 else TruncToInt(a)
+
+
+def _rounded_up(a: sympy.Expr) -> sympy.Expr:
+    """Return ceil of a multiple of a size, n/2, as floor((n + 1)/2), if the float is exact."""
+    from torch.utils._sympy.functions import CeilToInt, FloorDiv
+
+    factor, rest = a.as_coeff_Mul()
+    exact = sympy.Rational(factor)
+    if not rest.is_integer or not factor.is_number or exact.q > 64:
+        return CeilToInt(a)
+    return FloorDiv(exact.p * rest + exact.q - 1, exact.q)
 
 
 def is_one(size: Any) -> bool:
@@ -479,7 +494,8 @@ def other_branches(
 def _apart(asked: Any, way: Mapping[Any, int]) -> Any:
     """Return how much the sides of a guard differ at these sizes."""
     sides = [substitute_symbols(side, way) for side in asked.args[:2]]
-    return abs(sides[0] - sides[1]) if asked.is_Relational else 0
+    apart = sympy.sympify(abs(sides[0] - sides[1]) if asked.is_Relational else 0)
+    return apart if apart.is_comparable else 0
 
 
 def _falsified(

@@ -129,6 +129,7 @@ def _builtins(chosen: bool) -> dict[str, Any]:
     largest, least = (torch.sym_max, torch.sym_min) if chosen else (None, None)
     return {
         "len": _length,
+        "divmod": lambda a, b: (a // b, a % b),
         "max": _extremum(max, operator.gt, largest),
         "min": _extremum(min, operator.lt, least),
         "float": _number(float, torch.sym_float),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import sympy
@@ -40,6 +41,10 @@ _BEYOND = 8
 AT_ONE, BEYOND = "at an axis of size 1", "where a part is longer than its axis"
 _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
+
+
+Way = tuple[Mapping[Any, int], Callable[[int], dict[str, Any]]]
+"""Sizes, and a draw of inputs that have them."""
 
 
 class Differs(DeriveError):
@@ -161,13 +166,13 @@ def _differs_at(
     f: Callable[..., Any],
     function: Callable[..., Any],
     samples: Samples,
-    ways: Iterator[Callable[[int], dict[str, Any]]],
+    ways: Iterator[Way],
 ) -> str:
     """Describe where ``op`` silently differs at such sizes; '' if it does nowhere."""
     import torch
 
     dtype = next((t.dtype for t in samples.tensors.values() if t.is_floating_point()), None)
-    for drawn in ways:
+    for way, drawn in ways:
         with warnings.catch_warnings(), suppress(Exception):
             warnings.simplefilter("ignore")  # torch warns of the variance of a single number
             given, want = _defined(function, drawn, 0, dtype)
@@ -176,7 +181,8 @@ def _differs_at(
             )
             differs = _differs((want[0], []), (have[0], []), given)
             if differs and _all(torch.isfinite, want[:1]):
-                return differs
+                asked = samples.sizes.false_at(way, samples.inputs)
+                return f"{differs}, where {asked}" if asked else differs
     return ""
 
 
@@ -299,35 +305,35 @@ class Samples:
         near = ({**hints, s: 2 * h + 1} for s, h in hints.items())
         return ways + [(way, "", True) for way in near if sizes.takes(way)]
 
-    def ones(self) -> Iterator[Callable[[int], dict[str, Any]]]:
+    def ones(self) -> Iterator[Way]:
         """Yield draws in which one size of the examples is 1."""
         ways = ({**self._hints, s: 1} for s in self._hints)
         for seed, way in enumerate(filter(self.sizes.takes, ways)):
-            yield partial(self._draw, way, 9000 + 100 * seed)
+            yield way, partial(self._draw, way, 9000 + 100 * seed)
 
-    def beyond(self) -> Iterator[Callable[[int], dict[str, Any]]]:
+    def beyond(self) -> Iterator[Way]:
         """Yield draws in which a part is longer than its axis: one size of the examples differs.
 
         The operation should reject these sizes; torch ends a part with its axis.
         """
         hints, sizes = self._hints, self.sizes
-        near = [{**hints, s: n} for s, h in hints.items() for n in (h // 2, 2, 2 * h) if n > 1]
-        alike = (
+        near = ({**hints, s: n} for s, h in hints.items() for n in (h // 2, 2, 2 * h) if n > 1)
+        equal = (
             {s: n if h == m else h for s, h in hints.items()}
-            for m in hints.values()
+            for m in dict.fromkeys(hints.values())
             for n in (2, 2 * m)
         )
-        ways = [w for w in (*near, *alike) if sizes.divides(w) and not sizes.takes(w)]
-        for seed, way in enumerate(ways[:_BEYOND]):
-            yield partial(self._draw, way, 7000 + 100 * seed)
+        ways = (w for w in (*near, *equal) if sizes.divides(w) and not sizes.takes(w))
+        for seed, way in enumerate(islice(ways, _BEYOND)):
+            yield way, partial(self._draw, way, 7000 + 100 * seed)
 
-    def undivided(self) -> Iterator[tuple[Mapping[Any, int], Callable[[int], dict[str, Any]]]]:
+    def undivided(self) -> Iterator[Way]:
         """Yield (sizes that are no multiples of what they are assumed to be, a draw of inputs).
 
         The operation must reject these sizes, or agree with a function that takes them.
         """
         hints, sizes = self._hints, self.sizes
-        ways = [{s: h + n for s, h in hints.items()} for n in (1, 3, 5)]
+        ways = [{s: h + n for s, h in hints.items()} for n in (1, 2, 3, 5)]
         # A difference of two sizes stays a multiple when both grow alike.
         divided = {s for a, _ in sizes.divided for s in sizes.meant(a).free_symbols}
         ways += [{**hints, s: h + 1} for s, h in hints.items() if s in divided]

@@ -371,3 +371,30 @@ def test_a_list_of_one_position_counts_from_the_end():
     x = torch.randn(2, 5, 4)
     op = derive.read_torch(lambda x: x[:, [-1]] * 2, x)
     torch.testing.assert_close(derive.load(op)(x), x[:, [-1]] * 2)
+
+
+def pairs(x, y):
+    """Every row of x with every row of y, under two transforms."""
+
+    def one(a, b):
+        return ((a - b) ** 2).sum() / (2 * a.shape[0]) + 3 * b[a.shape[0] // 2]
+
+    return torch.func.vmap(torch.func.vmap(one, (None, 0)), (0, None))(x, y)
+
+
+def slopes(x, y):
+    return torch.vmap(torch.func.grad(lambda a: torch.tanh(a @ y[0]).sum()))(x)
+
+
+def turned_in_place(x, y):
+    z = (x * 2).unsqueeze_(1)
+    z.squeeze_(1).add_(1)
+    return z @ y.clone().t_()
+
+
+@pytest.mark.parametrize("f", [pairs, slopes, turned_in_place])
+def test_a_transform_and_a_shape_that_changes_in_place_are_read(f):
+    op = derive.read_torch(f, torch.randn(4, 5), torch.randn(3, 5))
+    for sizes in ((2, 7), (3, 1)):
+        x, y = (torch.randn(n, sizes[1], dtype=torch.float64) for n in (sizes[0], 6))
+        torch.testing.assert_close(derive.load(op)(x, y), f(x, y))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
@@ -233,7 +235,7 @@ def last_three_first(x):
 def test_a_part_that_is_longer_than_its_axis_is_left_to_the_function():
     """torch ends a part with its axis; the operation reads nothing beyond, under a condition."""
     with pytest.warns(
-        DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\); it holds"
+        DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\), where"
     ):
         read_torch(last_three_first, r(2, 6))
     f = differentiate(last_three_first, time=100, memory=100)
@@ -262,3 +264,31 @@ def test_a_variance_of_one_number_is_nan_in_both():
 
 def test_an_axis_joined_with_its_first_part_has_halves():
     held(lambda x: torch.mul(*torch.cat([x, x[:, :2]], 1).chunk(2, 1)), r(3, 8))
+
+
+PARTS_ROUNDED = {
+    "from the half": lambda x: x[:, x.shape[1] // 2 :: 2].sum(1),
+    "to the half": lambda x: x[:, : x.shape[1] // 2 : 2].sum(1),
+    "rounded up": lambda x: x[:, : math.ceil(x.shape[1] / 2)].sum(1),
+    "divmod": lambda x: (
+        x[:, : 3 * divmod(x.shape[1], 3)[0]].sum(1) * (divmod(x.shape[1], 3)[1] + 1)
+    ),
+    "even and odd": lambda x: x.view(len(x), 2, -1)[..., : x.shape[1] // 4].sum((1, 2)),
+}
+
+
+@pytest.mark.parametrize("f", PARTS_ROUNDED.values(), ids=PARTS_ROUNDED)
+def test_a_part_of_what_is_no_multiple_is_right_or_refused(f):
+    op = held(f, r(3, 8))
+    for n in range(4, 14):
+        try:
+            made = load(op)(r(2, n))
+        except ValueError as error:
+            assert "divisible by" in str(error)
+        else:
+            torch.testing.assert_close(made, f(r(2, n)))
+
+
+def test_a_branch_at_whose_other_sizes_no_part_fits_warns():
+    with pytest.warns(DeriveWarning, match=r"x.shape\[1\] % 2\) > 0 is false"):
+        read_torch(lambda x: x.tensor_split(2, 1)[0].sum(1), r(5, 9))
