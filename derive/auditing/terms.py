@@ -110,10 +110,14 @@ def factors_left_out(e: Expr) -> Iterator[Change]:
 def everywhere(e: Expr) -> Iterator[Change]:
     """Yield e with a condition or tensor replaced at every occurrence.
 
-    A condition becomes 1; a tensor becomes 1 or its inverse.
+    A condition becomes 1; a tensor becomes 1 or its inverse. A number of elements at which a
+    condition holds becomes the number of all first.
     """
     conditions: dict[Expr, list[Expr]] = {}
     for part in walk(e):
+        if isinstance(part, Reduce) and isinstance(part.body, Iverson):
+            all_of_it = _replace_node(part, part.body, num(1))
+            yield Change(_replace_node(e, part, all_of_it), "no condition", (part.body, part))
         if isinstance(part, Iverson):
             conditions.setdefault(_without_letters(part), []).append(part)
     for same in conditions.values():
