@@ -498,6 +498,29 @@ def with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
                 yield Point(args, f"where {names[int(path[0])]} repeats a number")
 
 
+def emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Yield the example with a mask that holds nowhere in a row, and with markers alone.
+
+    A marker is a number below 0, as of positions that are ignored.
+    """
+    for path, old in tensors_in(structure.args):
+        if path in structure.kept or not old.ndim or is_float(old):
+            continue
+        name, new = names[int(path[0])], old.clone()
+        if "bool" in str(old.dtype) and bool(old.any(-1).all()):
+            new[(0,) * (old.ndim - 1)] = False
+            yield Point(
+                structure.exact(rebuilt(structure.args, {path: new})),
+                f"where a row of {name} holds nowhere",
+            )
+        elif is_integer(old) and bool((old < 0).any()) and bool((old >= 0).any()):
+            new.fill_(old.min())
+            yield Point(
+                structure.exact(rebuilt(structure.args, {path: new})),
+                f"where {name} is {int(old.min())} everywhere",
+            )
+
+
 def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield rectangular matrices for square ones."""
     squares = [(path, rows) for path, (rows, columns) in _matrices(structure) if rows == columns]

@@ -111,6 +111,44 @@ def test_ascending_integers_ascend_at_other_sizes():
     assert audited(sums, back, torch.randn(7), segment).verdict == "right"
 
 
+def mean_back(ctx, G):
+    keep, count = ctx.saved_tensors
+    return keep * (G / count)[:, None], None
+
+
+def mean_of_rows(ctx, x, keep):
+    kept(ctx, keep, keep.sum(-1))
+    return (x * keep).sum(-1) / keep.sum(-1).clamp(min=1)
+
+
+def loss_back(ctx, G):
+    (target,) = ctx.saved_tensors
+    return (target >= 0) * (G / (target >= 0).sum()), None
+
+
+def mean_of_targets(ctx, x, target):
+    kept(ctx, target)
+    return (x * (target >= 0)).sum() / (target >= 0).sum().clamp(min=1)
+
+
+@pytest.mark.parametrize(
+    ("forward", "back", "given", "said"),
+    [
+        (mean_of_rows, mean_back, torch.ones(3, 2) > 0, "where a row of keep holds nowhere"),
+        (
+            mean_of_targets,
+            loss_back,
+            torch.tensor([[1, -9], [0, 2], [-9, 1]]),
+            "where target is -9",
+        ),
+    ],
+)
+def test_a_mask_also_holds_nowhere_in_a_row_and_markers_are_everywhere(forward, back, given, said):
+    report = audited(forward, back, torch.randn(3, 2), given)
+    assert report.verdict == "fragile"
+    assert said in report.rows[0].fragile
+
+
 def read_rows(ctx, x, v, rows):
     kept(ctx, rows, x)
     return x[rows] + v

@@ -234,9 +234,7 @@ def last_three_first(x):
 
 def test_a_part_that_is_longer_than_its_axis_is_left_to_the_function():
     """torch ends a part with its axis; the operation reads nothing beyond, under a condition."""
-    with pytest.warns(
-        DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\), where"
-    ):
+    with pytest.warns(DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\), where"):
         read_torch(last_three_first, r(2, 6))
     f = differentiate(last_three_first, time=100, memory=100)
     f(r(2, 6))
