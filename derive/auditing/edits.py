@@ -304,8 +304,8 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
         for where, key, node in every:
             for after, text in make(node, scope):
                 yield Edit(where, key, after, text, node.lineno)
-    for part in bodies:
-        yield from statements(part)
+    for tree in trees:
+        yield from statements(tree)
     for tree in trees:
         yield from throughout(tree, scope)
     values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]

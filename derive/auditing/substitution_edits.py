@@ -387,7 +387,7 @@ def _has_new_axis(node: ast.Subscript) -> bool:
     return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
 
 
-def statements(body: ast.stmt) -> Iterator[Edit]:
+def statements(body: ast.AST) -> Iterator[Edit]:
     """Exchange assignment and accumulation (= and +=), or += and -=."""
     for parent in ast.walk(body):
         for name, value in ast.iter_fields(parent):
@@ -401,6 +401,17 @@ def statements(body: ast.stmt) -> Iterator[Edit]:
 
 
 def _changed_assignments(part: Any) -> Made:
+    match part:
+        case ast.Assign(targets=[ast.Subscript(value=whole, slice=index)], value=value) | (
+            ast.AugAssign(ast.Subscript(value=whole, slice=index), ast.Add(), value)
+        ):
+            # Of equal positions, an assignment keeps one value.
+            parts = index.elts if isinstance(index, ast.Tuple) else [index]
+            places = ", ".join(map(ast.unparse, parts))
+            text = f"{ast.unparse(whole)}.index_put_([{places}], {ast.unparse(value)}, True)"
+            if not any(isinstance(x, ast.Slice) for x in ast.walk(index)):
+                what = f"{ast.unparse(part)} keeps one value of each place; it should sum them"
+                yield ast.Expr(parsed(text)), what
     match part:
         case ast.Assign(targets=[ast.Subscript() | ast.Name() as target], value=value):
             after: ast.stmt = ast.AugAssign(target, ast.Add(), value)

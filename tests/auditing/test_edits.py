@@ -83,6 +83,44 @@ def test_a_bound_that_values_near_by_fit_too_is_not_named():
     assert report.rows[0].wrong == "it is wrong only where |w| > 1: it is 0 there"
 
 
+class NearestRow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        least, which = (a[:, None] - b).square().sum(-1).min(1)
+        ctx.save_for_backward(a, b, which)
+        return least.sum()
+
+    @staticmethod
+    def backward(ctx, G):
+        a, b, which = ctx.saved_tensors
+        grad = 2 * G * (a - b[which])
+        other = torch.zeros_like(b)
+        other[which] = -grad
+        return grad, other
+
+
+def test_an_assignment_at_positions_that_repeat_should_sum():
+    torch.manual_seed(0)
+    report = derive.audit(NearestRow, torch.randn(6, 3), torch.randn(3, 3))
+    assert report.rows[0].right
+    assert "other[which] = -grad keeps one value of each place" in report.rows[1].wrong
+
+
+def test_a_number_of_elements_without_its_condition_is_named():
+    def forward(ctx, x, kept):
+        ctx.save_for_backward(x, kept)
+        return (x * kept).square().sum() / kept.sum().clamp(min=1)
+
+    def backward(ctx, G):
+        x, kept = ctx.saved_tensors
+        return 2 * G * x * kept / kept.numel(), None
+
+    own = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function = type("Masked", (torch.autograd.Function,), own)
+    report = derive.audit(function, torch.randn(4, 6), torch.rand(4, 6) < 0.6)
+    assert "the condition [kept[n′,c′]] is missing in Σ" in report.rows[0].wrong
+
+
 def test_an_edit_is_quoted_with_its_line():
     class Gate(torch.autograd.Function):
         @staticmethod
