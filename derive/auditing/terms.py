@@ -110,15 +110,14 @@ def factors_left_out(e: Expr) -> Iterator[Change]:
 def everywhere(e: Expr) -> Iterator[Change]:
     """Yield e with a condition or tensor replaced at every occurrence.
 
-    A condition becomes 1; a tensor becomes 1 or its inverse. A number of elements at which a
-    condition holds becomes the number of all first.
+    A condition becomes 1; a tensor becomes 1 or its inverse. The condition of elements that are
+    only counted is no factor.
     """
+    sums = (x.body for x in walk(e) if isinstance(x, Reduce))
+    counted = {x for body in sums if isinstance(body, Iverson) for x in walk(body)}
     conditions: dict[Expr, list[Expr]] = {}
     for part in walk(e):
-        if isinstance(part, Reduce) and isinstance(part.body, Iverson):
-            all_of_it = _replace_node(part, part.body, num(1))
-            yield Change(_replace_node(e, part, all_of_it), "no condition", (part.body, part))
-        if isinstance(part, Iverson):
+        if isinstance(part, Iverson) and part not in counted:
             conditions.setdefault(_without_letters(part), []).append(part)
     for same in conditions.values():
         if len(same) > 1:
@@ -129,6 +128,7 @@ def everywhere(e: Expr) -> Iterator[Change]:
             yield Change(replace(e, kept), "everywhere", (same[0],))
     found: dict[Expr, None] = {}
     _collect(e, found)
+    found = {x: None for x in found if x not in counted}
     names = [access.tensor for access in found if isinstance(access, Access)]
     for access in found:
         assert isinstance(access, Access)

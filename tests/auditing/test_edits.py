@@ -106,19 +106,25 @@ def test_an_assignment_at_positions_that_repeat_should_sum():
     assert "other[which] = -grad keeps one value of each place" in report.rows[1].wrong
 
 
-def test_a_number_of_elements_without_its_condition_is_named():
+class MaskedSquares(torch.autograd.Function):
+    @staticmethod
     def forward(ctx, x, kept):
+        x = x.masked_fill(~kept, 0)
         ctx.save_for_backward(x, kept)
-        return (x * kept).square().sum() / kept.sum().clamp(min=1)
+        return x.square().sum() / kept.sum().clamp(min=1)
 
+    @staticmethod
     def backward(ctx, G):
         x, kept = ctx.saved_tensors
-        return 2 * G * x * kept / kept.numel(), None
+        return 2 * G * x / kept.numel(), None
 
-    own = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
-    function = type("Masked", (torch.autograd.Function,), own)
-    report = derive.audit(function, torch.randn(4, 6), torch.rand(4, 6) < 0.6)
-    assert "the condition [kept[n′,c′]] is missing in Σ" in report.rows[0].wrong
+
+def test_a_number_of_all_elements_stands_where_one_of_some_should():
+    torch.manual_seed(0)
+    (row,) = derive.audit(
+        MaskedSquares, torch.randn(4, 11), torch.arange(44).view(4, 11) % 3 > 0
+    ).rows
+    assert "kept.numel() stands where kept.sum() should in line" in row.wrong
 
 
 def test_an_edit_is_quoted_with_its_line():
