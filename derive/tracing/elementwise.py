@@ -389,7 +389,7 @@ _UNCHANGED = (
 
 
 @of_each_element(*_UNCHANGED.split())
-def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
+def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     name = context.called
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]

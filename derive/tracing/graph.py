@@ -279,7 +279,7 @@ def _is_own(file: str) -> bool:
     import torch
 
     own = str(Path(__file__).parents[1])
-    library, python = (str(Path(m.__file__).parent) for m in (torch, inspect))
+    library, python = (str(Path(str(m.__file__)).parent) for m in (torch, inspect))
     of_python = file.startswith(python) and "-packages" not in file
     return not (of_python or file.startswith((library, own, "<")) or "importlib" in file)
 

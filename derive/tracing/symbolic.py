@@ -196,7 +196,7 @@ def _symbolic_replacements() -> Any:
 
     signs = "mul div add sub __mul__ __truediv__ __rtruediv__ __rdiv__ __rsub__ __add__ __sub__"
     arithmetic = {getattr(torch.Tensor, sign) for sign in signs.split()}
-    is_batched = torch._C._functorch.is_functorch_wrapped_tensor
+    is_batched, as_float = torch._C._functorch.is_functorch_wrapped_tensor, vars(torch)["sym_float"]
 
     class Others(TorchFunctionMode):
         def __torch_function__(
@@ -205,7 +205,7 @@ def _symbolic_replacements() -> Any:
             named = dict(kwargs or {})
             if func in arithmetic and args and is_batched(args[0]):
                 # There, torch takes a float made of sizes, and no size.
-                args = [torch.sym_float(x) if isinstance(x, torch.SymInt) else x for x in args]
+                args = [as_float(x) if isinstance(x, torch.SymInt) else x for x in args]
             if func not in others or (
                 func in pools and (len(args) > 6 or named.get("return_indices"))
             ):

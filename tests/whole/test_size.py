@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_100,
+    "derive": 89_300,
     "derive/algebra": 4_400,
     "derive/auditing": 7_000,
     "derive/blocks": 700,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 10_900,
+    "derive/tracing": 11_000,
     "templates": 1_900,
-    "tests": 71_400,
+    "tests": 71_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
