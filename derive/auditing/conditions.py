@@ -49,12 +49,11 @@ from derive.auditing.points import (
 )
 from derive.auditing.structure import (
     Structure,
-    emptied,
     other_proportions,
     other_sizes,
+    rare,
     rectangles,
     shapes_of,
-    with_repeats,
 )
 
 _FAR = 1e-3
@@ -128,10 +127,7 @@ class Judge:
         for point in special(base, self.names, self._may_vanish):
             found = [*self.at(point, level, loud=None, tolerance=_FAR)]
             yield from found or self.at_a_kink(point)
-        for point in (
-            *with_repeats(self.structure, self.names),
-            *emptied(self.structure, self.names),
-        ):
+        for point in rare(self.structure, self.names):
             yield from self.at(point, FRAGILE, loud=None, certain=True)
         for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)

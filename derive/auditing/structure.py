@@ -484,7 +484,13 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
     return _points_by_shapes(changes, names)
 
 
-def with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+def rare(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+    """Yield the example with integers and masks that are valid, but rare."""
+    yield from _with_repeats(structure, names)
+    yield from _emptied(structure, names)
+
+
+def _with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield the example with a repeated integer, for each tensor of distinct ones.
 
     Permutations stay permutations, and integers that ascend do not descend.
@@ -498,7 +504,7 @@ def with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
                 yield Point(args, f"where {names[int(path[0])]} repeats a number")
 
 
-def emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
+def _emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield the example with a mask that holds nowhere in a row, and with markers alone.
 
     A marker is a number below 0, as of positions that are ignored.
