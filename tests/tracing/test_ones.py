@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from kit.reads import assert_read
 
+from derive import read_torch
+
 ALONG = {
     "softmax": lambda x: x.softmax(-1),
     "log_softmax": lambda x: x.log_softmax(1) * 2,
@@ -73,3 +75,21 @@ WHOLE = {
 @pytest.mark.parametrize("f", WHOLE.values(), ids=WHOLE)
 def test_a_floating_point_output_of_whole_numbers_has_its_dtype(f):
     assert_read(f, [(3, 4)], [(2, 5)])
+
+
+def test_no_gradient_is_asked_for_at_a_size_of_one():
+    """torch's own may crash there, as that of grid_sample at nan."""
+    rows = set()
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            rows.add(g.shape[0])
+            return g * 2
+
+    read_torch(lambda x: Twice.apply(x) / (x.shape[0] - 1), torch.randn(3, 4))
+    assert rows and 1 not in rows
