@@ -23,6 +23,7 @@ from derive import catalog, parse
 from derive.algebra.expr import Access, Expr, Index, Param, Size, walk
 from derive.algebra.substitution import replace
 from derive.api import source
+from derive.module import predicated_lines
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -536,7 +537,9 @@ def assert_blind(op):
         patch.setattr("derive.program.torch_printer.COLUMNS", 10_000)
         for letters in ("_MOST", "_MOST_OF_OPERAND", "_SHORT"):
             patch.setattr(f"derive.program.value_names.{letters}", 10_000)
+        predicated_lines._of_lines.cache_clear()
         assert anonymous(source(renamed(op))) == anonymous(source(op))
+    predicated_lines._of_lines.cache_clear()
 
 
 # ----------------------------------------------------------------- determinism
