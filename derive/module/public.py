@@ -129,7 +129,8 @@ def _part_lines(part: str, columns: int) -> list[str]:
         return [part]
     if len(parts := re.split(r" (?=\+ \w+\.shape)", part)) > 1:
         return [line for p in parts for line in _part_lines(p, columns)]
-    if part.endswith(")") and (items := re.match(r"(\S+ \()(.*?),?\)", part)):
+    items = re.fullmatch(r"(\S+ \()((?:[^()]|\([^()]*\))*?),?\)", part)
+    if items:
         return call_lines(items[1], items[2].split(", "), ")", 8)
     start, bracket, inside = part.partition("[")
     return [f"{start}[", f"    {inside[:-1]}", "]"] if bracket and part[-1] == "]" else [part]

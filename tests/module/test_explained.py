@@ -15,6 +15,7 @@ import derive
 from derive import catalog, loaded
 from derive.api import source
 from derive.check import oracle
+from derive.module.public import _condition_lines
 
 TEXTS = {
     "affine": "op affine(x[n,k], w[j,k], b[j]=0) -> y; y[n,j] = sum[k](x[n,k]*w[j,k]) + b[j]",
@@ -369,3 +370,11 @@ def test_one_tensor_of_a_long_name_is_no_list_of_values():
     op = derive.parse(f"op {name}(tensor[n,m,k]) -> y\ny[n,m,k] = tensor[n,m,k]*tensor[n,m,k]")
     with pytest.raises(ValueError, match=r"tensor must have 3 axes \[n, m, k\], not 2$"):
         derive.load(op)(full(2, 2))
+
+
+def test_a_test_that_begins_with_a_parenthesis_is_whole():
+    """What follows (a) in (a) * (b) % c != 0 was left out of a long one."""
+    size = "x.shape[0] - x.shape[0] - 2 * (-1 * x.shape[0] // 2)"
+    for test in (f"({size}) * ({size}) % 4 != 0", f"x.shape != ({size}, {size})"):
+        text = "\n".join(_condition_lines(["x.dim() != 2", test], 88))
+        assert re.sub(r"[\s,]", "", f"if(x.dim()!=2or{test}):") == re.sub(r"[\s,]", "", text)
