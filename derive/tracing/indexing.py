@@ -409,12 +409,11 @@ def _first_and_last(node: TracedNode) -> tuple[Any, Any] | None:
         case TracedNumber(value) if sympy.sympify(value).is_integer:
             return (sympy.sympify(value),) * 2
         case TracedApply("+" | "-" | "neg" as name, args):
-            made = [_first_and_last(x) for x in args]
-            if any(x is None for x in made):
-                return None
-            first, last = made[-1]  # type: ignore[misc]
-            low, high = (first, last) if name == "+" else (-last, -first)
-            return (low, high) if name == "neg" else (made[0][0] + low, made[0][1] + high)  # type: ignore[index]
+            made = [ends for ends in map(_first_and_last, args) if ends is not None]
+            if len(made) == len(args):
+                first, last = made[-1]
+                low, high = (first, last) if name == "+" else (-last, -first)
+                return (low, high) if name == "neg" else (made[0][0] + low, made[0][1] + high)
     return None
 
 
