@@ -117,6 +117,8 @@ def lost_digits(
                     f"{own} is off by {worst:.3g}; the equations as written are off by "
                     f"{rounding:.3g}"
                 )
+    if found and not op.stable:
+        found.append("stable, after the ';' of the op line, forms differences before products")
     return "; ".join(found)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 import derive
 from derive import catalog
+from derive.check.precision import lost_digits
+from derive.check.samples import cases, sample
 
 torch = pytest.importorskip("torch")
 
@@ -152,3 +154,13 @@ def test_a_mean_that_is_left_out_costs_no_more_than_the_last_bits_of_the_inputs(
     truth = gradients(exact)
     for a, b, c in zip(gradients(tensors), truth, gradients(moved), strict=True):
         assert (a - b).abs().max() <= 3 * (c - b).abs().max() + 1e-6 * b.abs().max()
+
+
+@pytest.mark.parametrize("option", ["", "; stable"])
+def test_lost_digits_of_differences_are_told_with_the_option_that_keeps_them(option):
+    op = derive.parse(
+        f"op f(x[i], w[i]{option}) -> y\ny = sum[i,j](w[i]*w[j]*log1p((x[i] - x[j])**2))"
+    )
+    made = sample(op, next(case for case in cases(op) if case.label == "typical"))
+    told = lost_digits(op, derive.load(op), made, scale=100.0)
+    assert ("stable, after the ';'" in told) == (not option) == bool(told)
