@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import lcm
+from itertools import product
+from math import gcd, lcm
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
@@ -207,6 +208,38 @@ class Bounds:
             known = self._proved[gap] = _contradictory([opposite.terms, *self._facts(opposite)])
         return known
 
+    def without_indices(self, forms: Sequence[Polynomial]) -> tuple[Polynomial, ...]:
+        """Forms in sizes: if all are >= 0, some positions of the indices make ``forms`` >= 0.
+
+        Empty if no positions do, or if that is not found out. For a*i >= p and b*i <= q, an integer
+        i exists if a*q - b*p >= (a - 1)*(b - 1) (the dark shadow of Pugh's omega test).
+        """
+        keys = dict.fromkeys(key for form in forms for key in form.terms if key)
+        about = Polynomial(dict.fromkeys(keys, Fraction(1)))
+        if _contradictory([*(f.terms for f in forms), *self._facts(about)]):
+            return ()
+        for i in about.indices:
+            own = Polynomial.of(i)
+            forms = [*forms, own, self.size(i.extent) - _ONE - own]
+            if any(i in key and len(key) > 1 for key in keys):
+                return ()
+        for i in about.indices:
+            above = [(f, f.terms[i,]) for f in forms if f.terms.get((i,), 0) > 0]
+            below = [(f, -f.terms[i,]) for f in forms if f.terms.get((i,), 0) < 0]
+            forms = [f for f in forms if (i,) not in f.terms]
+            for (p, a), (q, b) in product(above, below):
+                shadow = Polynomial({(): -(a - 1) * (b - 1)})
+                forms.append(p * Polynomial({(): b}) + q * Polynomial({(): a}) + shadow)
+            if len(forms) > _MOST_CONSTRAINTS:
+                return ()
+        left: list[Polynomial] = []
+        for f in dict.fromkeys(map(_of_smallest_integers, forms)):
+            if self.at_most(f, -_ONE):
+                return ()
+            if not self.at_most(_ZERO, f) and not any(self.at_most(g, f) for g in left):
+                left = [*(g for g in left if not self.at_most(f, g)), f]
+        return tuple(left)
+
     def _facts(self, about: Polynomial) -> _System:
         """Known facts, each a form >= 0, about the variables and those the facts introduce."""
         facts: dict[Polynomial, None] = {}
@@ -254,6 +287,12 @@ class Bounds:
                     bounds.append(sum(forms, -own))
                 return bounds
         return []
+
+
+def _of_smallest_integers(form: Polynomial) -> Polynomial:
+    """The form with smallest integers that is >= 0 for the same integers: 2*a - 3 gives a - 2."""
+    shared = gcd(*(int(c) for key, c in form.terms.items() if key)) or 1
+    return Polynomial({key: q for key, c in form.terms.items() if (q := Fraction(c // shared))})
 
 
 def _is_natural(e: ex.Expr) -> bool:

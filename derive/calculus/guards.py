@@ -309,7 +309,7 @@ def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:
 
 def certain_positions(op: Operation) -> dict[str, list[str]]:
     """Tensor -> the extents that every value of the tensor is a position of."""
-    axes = _declared_axes(op)
+    axes = declared_axes(op)
     found: dict[str, list[str]] = {}
     for position, extent in _unguarded_positions(op):
         if isinstance(position, Access) and _covers_tensor(position, axes[position.tensor]):
@@ -332,7 +332,7 @@ def least_sizes(op: Operation) -> dict[str, int]:
 
 def _unguarded_positions(op: Operation) -> Iterator[tuple[Expr, str]]:
     """The positions of unguarded reads, each with the extent of its axis."""
-    axes = _declared_axes(op)
+    axes = declared_axes(op)
     for equation in op.equations:
         for a in _always_read(equation.body):
             for position, axis in zip(a.positions, axes[a.tensor], strict=True):
@@ -342,7 +342,7 @@ def _unguarded_positions(op: Operation) -> Iterator[tuple[Expr, str]]:
 
 def freely_read(op: Operation) -> tuple[Equation, ...]:
     """The equations without guards of positions that are certainly valid."""
-    axes, certain = _declared_axes(op), certain_positions(op)
+    axes, certain = declared_axes(op), certain_positions(op)
 
     def freed(e: Expr) -> Expr:
         if not isinstance(e, Access):
@@ -362,7 +362,7 @@ def freely_read(op: Operation) -> tuple[Equation, ...]:
 
 def partial_extents(op: Operation) -> frozenset[str]:
     """The extents of indices that run over a part of an axis, of another size."""
-    axes = _declared_axes(op)
+    axes = declared_axes(op)
     return frozenset(
         position.extent
         for equation in op.equations
@@ -373,7 +373,7 @@ def partial_extents(op: Operation) -> frozenset[str]:
     )
 
 
-def _declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
+def declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
     return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
 
 

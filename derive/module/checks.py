@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
+from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Const, Expr, Index, Mul, Num
+from derive.calculus.reads_out_of_range import reads_out_of_range
 from derive.errors import LoweringError
-from derive.lowering.ground.runtime_sizes import axes_of
-from derive.lowering.ground.value import Frame, axis_size
+from derive.lowering.ground.runtime_sizes import ShapeSources, axes_of
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size
 from derive.lowering.groups import named_axes
 from derive.module.arguments import (
     ArgumentCheck,
@@ -28,7 +30,8 @@ from derive.module.positions import input_frame
 from derive.module.shape_checks import ShapeChecks, shapes_from
 from derive.notation.operation import AxisOf, Number, Operation, SizeOf, Tensor
 from derive.program.none_specialization import expanded
-from derive.program.torch_ir import DTYPES, Code, Literal, Name, Shape, text
+from derive.program.torch_ir import DTYPES, Binary, Code, Literal, Name, Shape, text
+from derive.show.formula import unicode
 
 
 def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
@@ -51,9 +54,34 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
             result += _bound_checks(p)
     result += divisor_checks(op, shapes_from(op, input_frame(op, frame), required))
     result += shapes.sizes()
+    result += _range_checks(op, shapes_from(op, input_frame(op, frame), required))
     for t in optional:
         result += checks_if_given(t, shapes.of_optional(t))
     return result
+
+
+def _range_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
+    """Return the checks of sizes at which a guarded read is out of range."""
+    result: list[ArgumentCheck] = []
+    for found in reads_out_of_range(op):
+        try:
+            test = " and ".join(text(_at_least_zero(shapes, form)) for form in found.forms)
+            size = text(shapes.number(found.size))
+        except (LoweringError, NeedsFlatGroups):
+            continue
+        message = (
+            f"axis {found.axis} of {found.tensor} has size {{{size}}}, but is read at "
+            f"{unicode(found.position)} out of range"
+        )
+        result.append(spelled_check(op, test, message, error="IndexError"))
+    return result
+
+
+def _at_least_zero(shapes: ShapeSources, form: Polynomial) -> Code:
+    """Return the comparison form >= 0, with no negative number."""
+    positive = Polynomial({key: c for key, c in form.terms.items() if c > 0})
+    more, less = (shapes.number(side.expr()) for side in (positive, positive - form))
+    return Binary("<=", less, more) if positive.number is not None else Binary(">=", more, less)
 
 
 def fill_absent_lines(op: Operation) -> list[ArgumentCheck]:

@@ -93,12 +93,12 @@ def _joined_condition(checks: Iterable[ArgumentCheck]) -> list[str]:
     return _condition_lines(tests, COLUMNS)
 
 
-def _condition_lines(tests: Sequence[str], columns: int) -> list[str]:
-    """Return the if statement of tests of which any holds, split if it is too long."""
-    line = f"if {' or '.join(tests)}:"
+def _condition_lines(tests: Sequence[str], columns: int, word: str = "or ") -> list[str]:
+    """Return the if statement of tests joined by a word, split if it is too long."""
+    line = f"if {f' {word}'.join(tests)}:"
     if len(line) + 4 <= columns:
         return [line]
-    parts = (_operand_lines(test, "or " if n else "", columns) for n, test in enumerate(tests))
+    parts = (_operand_lines(test, word if n else "", columns) for n, test in enumerate(tests))
     return ["if (", *(f"    {line}" for lines in parts for line in lines), "):"]
 
 
@@ -190,7 +190,8 @@ def check_lines(checks: Iterable[ArgumentCheck]) -> list[str]:
 def _one_check_lines(check: ArgumentCheck, columns: int) -> list[str]:
     lines = list(check.prepare)
     if check.test:
-        lines += _condition_lines(check.test.split(" or "), columns)
+        word = "or " if " or " in check.test else "and "
+        lines += _condition_lines(check.test.split(f" {word}"), columns, word)
         lines += [f"    {line}" for line in _raise(check, columns)]
     return [*lines, *check.then]
 

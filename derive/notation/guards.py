@@ -8,6 +8,7 @@ bounds, c' has the bounds themselves. A position that is always in bounds needs 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from derive.algebra import expr as ex
@@ -21,24 +22,18 @@ _MOST_TRIED = 16
 """At most this many positions of an index are tried as a witness."""
 
 
-class Guards:
-    """Adds guards to the positions of one operation.
+class UnderConditions(ABC):
+    """Goes through an expression with the conditions under which each position is read."""
 
-    ``axis`` returns the extent of an axis of a tensor; ``kinds`` has the kind of each tensor.
-    """
-
-    def __init__(
-        self, extents: Sequence[Extent], axis: Callable[[str, int], str], kinds: Mapping[str, Kind]
-    ) -> None:
-        self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
-        self._axis = axis
-        self._kinds = kinds
+    @abstractmethod
+    def position(self, tensor: str, n: int, e: ex.Expr, over: tuple[ex.Expr, ...]) -> ex.Expr:
+        """Return what stands for e, read on axis n of a tensor where all of ``over`` hold."""
 
     def body(self, e: ex.Expr, over: tuple[ex.Expr, ...] = ()) -> ex.Expr:
-        """Return e with each position guarded by the conditions ``over`` and those inside e."""
+        """Return e, under the conditions ``over``, with each position replaced."""
         match e:
             case ex.Access(tensor, positions):
-                made = tuple(self._position(tensor, n, p, over) for n, p in enumerate(positions))
+                made = tuple(self.position(tensor, n, p, over) for n, p in enumerate(positions))
                 return ex.Access(tensor, made)
             case ex.Where(condition, then, other):
                 condition = self.body(condition, over)
@@ -76,7 +71,22 @@ class Guards:
         inner = added_conditions(over, *brackets)
         return ex.Mul(tuple(made.get(n) or self.body(arg, inner) for n, arg in enumerate(args)))
 
-    def _position(self, tensor: str, n: int, e: ex.Expr, over: tuple[ex.Expr, ...]) -> ex.Expr:
+
+class Guards(UnderConditions):
+    """Adds guards to the positions of one operation.
+
+    ``axis`` returns the extent of an axis of a tensor; ``kinds`` has the kind of each tensor.
+    """
+
+    def __init__(
+        self, extents: Sequence[Extent], axis: Callable[[str, int], str], kinds: Mapping[str, Kind]
+    ) -> None:
+        self._extents: Mapping[str, Extent] = {e.name: e for e in extents}
+        self._axis = axis
+        self._kinds = kinds
+
+    def position(self, tensor: str, n: int, e: ex.Expr, over: tuple[ex.Expr, ...]) -> ex.Expr:
+        """Return e, guarded by what the conditions say of its indices."""
         if isinstance(e, ex.Composite) or (isinstance(e, ex.Index) and e.group):
             return e
         axis = self._axis(tensor, n)
