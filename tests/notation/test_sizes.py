@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from derive import SpecError, parse
+from derive import SpecError, load, parse
 from derive.algebra.expr import Size, num, walk
 
 
@@ -56,6 +57,16 @@ def test_under_a_condition_an_index_may_run_past_the_end_of_an_axis(inputs, part
     assert op.equations[0].axes[1] != op.equations[1].axes[1]
     with pytest.raises(SpecError, match="size"):
         parse(text.format("h[n,c]"))
+
+
+def test_a_quotient_of_an_axis_is_not_as_long_as_a_given_size_that_reads_it_under_a_condition():
+    op = parse(
+        "op f(x[n,l]; size(k)=2, size(c)=size(l)//2 + 1) -> y\n"
+        "h[n,q] = sum[k](x[n,(q k)])\n"
+        "y[n,c] = where(c < size(q), h[n,c], 3)"
+    )
+    x = torch.arange(12.0).reshape(2, 6)
+    assert load(op)(x).tolist() == [[1, 5, 9, 3], [13, 17, 21, 3]]
 
 
 def test_an_axis_that_positions_size_is_not_as_long_as_what_reads_it_under_a_condition():
