@@ -388,8 +388,11 @@ def _always_read(e: Expr) -> Iterator[Access]:
             parts = (body,)
         case Add() | Pow() | Call() | Rel() | Not():
             parts = e.parts()
-        case Mul(args) if not any(isinstance(a, Iverson) for a in args):
-            parts = args
+        case Reduce(_, _, _, Expr() as condition):
+            parts = (condition,)
+        case Mul(args):
+            # The first bracket guards the other factors.
+            parts = tuple(a for a in args if isinstance(a, Iverson))[:1] or args
         case Where(condition) | Iverson(condition):
             parts = (condition,)
         case And(args) | Or(args):

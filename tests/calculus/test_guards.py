@@ -79,10 +79,13 @@ CERTAIN = {
     "y[k] = detach(v[s[k]])**2": {"s": ["n"]},
     "y[k] = where(v[s[k]] > 0, u[0], 0)": {"s": ["n"]},
     "y[k] = [v[s[k]] > 0 and c[k]]": {"s": ["n"]},
+    "y[k] = [v[s[k]] > 0]*u[0]": {"s": ["n"]},
+    "y[k] = sum[l | v[t[k,l]] > 0](u[l])": {"t": ["n"]},
     # A guard, or a part of the tensor.
     "y[k] = [c[k] and v[s[k]] > 0]": {},
     "y[k] = where(c[k], v[s[k]], 0)": {},
     "y[k] = [c[k]]*v[s[k]]": {},
+    "y[k] = [c[k]]*[v[s[k]] > 0]": {},
     "y[k] = sum[l | u[l] > 0](v[t[k,l]])": {},
     "y[k] = any[l](v[t[k,l]] > 0)": {},
     "y[k] = v[s[0]]*x[k,0]": {},

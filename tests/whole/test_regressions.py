@@ -32,6 +32,10 @@ FAULTS = {
         "op f(v[j], q[p], m[i]: bool) -> y\n"
         "y[p,i] = softmax[p | m[i]](mean[b,d | b <= i](q[p]*v[d]))",
     ),
+    "a softmax of nothing where a condition reads its own positions": (
+        "op f(m[j,o]: bool, O[k]: int, v[j], w[l]) -> y\n"
+        "y[j,k,l] = softmax[l | m[j,O[k]]](exp(where(j > 0, log(j), v[j]))*w[l])",
+    ),
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
