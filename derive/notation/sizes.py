@@ -120,21 +120,13 @@ class SizeSolver:
                 continue
             own, axis = (self._known.given.get(self._known.root(x)) for x in (letter, key))
             axis = composites.get(key, axis)
-            if axis is None and own is not None and self._is_quotient(key):
-                continue
-            if own is None or axis is None or self._known.is_same(own, axis):
+            if axis is None:
+                wholes = [c for whole, c, _ in self._composites if self._sized(whole)]
+                apart = own is not None and union_find.is_quotient(self._known, key, wholes)
+            else:
+                apart = own is not None and not self._known.is_same(own, axis)
+            if not apart:
                 self._known.join(letter, key)
-
-    def _is_quotient(self, key: str) -> bool:
-        """True if an axis of an input has this size times sizes that are given."""
-        root = self._known.root(key)
-        for whole, composite, _ in self._composites:
-            parts = [self._known.root(letter) for letter in letters(composite)]
-            others = [p for p in parts if p != root]
-            known = self._sized(whole) and all(p in self._known.given for p in others)
-            if known and len(others) + 1 == len(parts):
-                return True
-        return False
 
     def _give(self, pinned: Mapping[str, Expr | None]) -> None:
         for letter, size in pinned.items():

@@ -5,7 +5,7 @@ Keys are letters, and ``x@0`` for an axis of x.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from derive.algebra.expr import Call, Composite, Expr, Num, Size, num, walk
 from derive.algebra.substitution import replace
@@ -222,6 +222,16 @@ def made_of_others(
 
     found = {a: followed(e) for a, e in given.items()}
     return {a: e for a, e in found.items() if not isinstance(e, Num | Size)}
+
+
+def is_quotient(known: SizeClasses, key: str, composites: Iterable[Composite]) -> bool:
+    """True if the key is a part of a composite whose other parts have given sizes."""
+    for composite in composites:
+        parts = [known.root(letter) for letter in letters(composite)]
+        others = [part for part in parts if part != known.root(key)]
+        if len(others) + 1 == len(parts) and all(part in known.given for part in others):
+            return True
+    return False
 
 
 def is_made_of(known: SizeClasses, letter: str, key: str, sized: Mapping[str, Expr]) -> bool:
