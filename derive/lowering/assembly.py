@@ -162,7 +162,8 @@ def read_sizes(body: Body) -> Body:
 @as_pass
 def eliminate_guards(body: Body) -> Body:
     """where(c, a, b) is a if all its readers discard it where not c."""
-    entries = unguarded([(line, ()) for line in body.lines], tuple(body.spec.leaving))
+    numbers = [p.name for p in body.spec.border.op.parameters]
+    entries = unguarded([(line, ()) for line in body.lines], tuple(body.spec.leaving), numbers)
     return replace(body, lines=tuple(line for line, _ in entries))
 
 

@@ -105,7 +105,8 @@ class _Own:
         exact: bool = False,
     ) -> tuple[Savings, list[Entry]]:
         """Return what is saved, and the lines in place."""
-        entries = unguarded(entries, results, differentiable)
+        numbers = {p.name for p in self.op.parameters}
+        entries = unguarded(entries, results, numbers, differentiable)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
@@ -122,7 +123,7 @@ class _Own:
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
             write_over=where_allowed if differentiable else always,
-            numbers={p.name for p in self.op.parameters},
+            numbers=numbers,
             grouped=grouped(self.op, self.program),
             exact=exact,
         )

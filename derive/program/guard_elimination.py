@@ -38,15 +38,18 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 
 def unguarded(
-    entries: Sequence[tuple[Line, Needs]], results: Collection[str], differentiable: bool = False
+    entries: Sequence[tuple[Line, Needs]],
+    results: Collection[str],
+    numbers: Collection[str],
+    differentiable: bool = False,
 ) -> list[tuple[Line, Needs]]:
     """Return the lines without such guards, and without dead lines.
 
-    ``results`` are the returned names. The guards of ``differentiable`` lines become conditional.
+    ``results`` are the returned names, ``numbers`` those of parameters. The guards of ``differentiable`` lines become conditional.
     """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
-    read = _Read(once, results, differentiable)
+    read = _Read(once, results, numbers, differentiable)
     lines = [line for line, _ in entries]
     made = []
     for n, masks in read.walk(lines):
@@ -59,10 +62,14 @@ class _Read(Backward[Masks]):
     """Removes guards; the use of a name are the masks under which all later lines read it."""
 
     def __init__(
-        self, once: Mapping[str, Code], results: Collection[str], differentiable: bool
+        self,
+        once: Mapping[str, Code],
+        results: Collection[str],
+        numbers: Collection[str],
+        differentiable: bool,
     ) -> None:
         super().__init__(dict.fromkeys(results, _EVERYWHERE), and_)
-        self.once, self.differentiable = once, differentiable
+        self.once, self.numbers, self.differentiable = once, numbers, differentiable
 
     def without(self, code: Code, masks: Masks) -> Code:
         """Return the code of a value that is read where all of the masks hold."""
@@ -96,6 +103,8 @@ class _Read(Backward[Masks]):
         A line may assign to an argument what it reads of it: ``within`` are the names met.
         """
         match code:
+            case Name(name) if name in self.numbers:
+                return True
             case Name(name) if name in self.once and name not in within:
                 return self._is_number(self.once[name], (*within, name))
             case FunctionCall(name):

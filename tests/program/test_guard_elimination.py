@@ -9,7 +9,7 @@ from derive.algebra.poly import constant
 from derive.program.cse import Line
 from derive.program.guard_elimination import unguarded
 from derive.program.shape_rules import TensorType
-from derive.program.torch_ir import Code, FunctionCall, Literal, MethodCall, Name, literal, text
+from derive.program.torch_ir import Code, FunctionCall, MethodCall, Name, literal, text
 from derive.program.types import Types
 
 x, m, n, p = map(Name, "xmnp")
@@ -25,7 +25,7 @@ LOG = torch_code("x.log()")
 
 def made(*lines):
     entries = [(Line(name, code), ()) for name, code in lines]
-    return [f"{line.name} = {text(line.code)}" for line, _ in unguarded(entries, ["y"])]
+    return [f"{line.name} = {text(line.code)}" for line, _ in unguarded(entries, ["y"], ["p"])]
 
 
 def test_the_choice_around_it_makes_it_needless():
@@ -67,8 +67,11 @@ def test_a_name_is_what_its_last_line_says():
 
 
 def test_a_number_stays_a_tensor():
-    inner = where(m, Literal("2"), 1)
-    assert made(("y", where(m, inner, 0))) == ["y = torch.where(m, torch.where(m, 2, 1), 0)"]
+    for number in ("2", "p"):
+        inner = where(m, torch_code(number), 1)
+        assert made(("y", where(m, inner, 0))) == [
+            f"y = torch.where(m, torch.where(m, {number}, 1), 0)"
+        ]
 
 
 def test_what_only_a_guard_asked_is_gone():
