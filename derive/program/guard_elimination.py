@@ -45,7 +45,8 @@ def unguarded(
 ) -> list[tuple[Line, Needs]]:
     """Return the lines without such guards, and without dead lines.
 
-    ``results`` are the returned names, ``numbers`` those of parameters. The guards of ``differentiable`` lines become conditional.
+    ``results`` are the returned names, ``numbers`` those of parameters. The guards of
+    ``differentiable`` lines become conditional.
     """
     times = Counter(line.name for line, _ in entries)
     once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
