@@ -400,7 +400,7 @@ class Judge:
         for n in every if len(every) <= _SUBSETS else every[:_SUBSETS]:
             for wanted in dict.fromkeys(((n,), tuple(o for o in every if o != n))):
                 asked = ", ".join(self.names[m] for m in wanted)
-                condition = f"where only {asked} needs a gradient"
+                condition = f"where only the gradient of {asked} is wanted"
                 if self.enter(condition):
                     made = outcome(self.subject, self.args, cotangents, wanted, False, right)
                     yield from self.told(made, condition)
