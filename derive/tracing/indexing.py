@@ -75,6 +75,7 @@ _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
 _ADDED = ("index_add", "index_add_", "scatter_add", "scatter_add_")
+_PUT = ("index_put", "index_put_")
 _REDUCED = ("scatter_reduce", "scatter_reduce_", "index_reduce", "index_reduce_")
 
 
@@ -176,6 +177,8 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
             return f(context, *own, **named_)
 
     if name in _MADE and not dims:
+        return of(0)
+    if name in _PUT and not isinstance(args[0], Pieces):
         return of(0)
     if name in _ADDED:
         whole = args[0]

@@ -263,6 +263,9 @@ def scatter(
     return _put_unique(found)
 
 
+_OTHER_MASK = "a write of values selected by another mask is not supported; use torch.where"
+
+
 def _put_unique(found: MatchedPositions, is_unique: bool = False) -> tv.TracedValue:
     """Write the values; at most one may match each position, as is known if ``is_unique``."""
     if found.test is None and not found.atoms:
@@ -287,9 +290,9 @@ def index_put(
 ) -> tv.TracedValue:
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if len(given) == 1 and given[0][1].kind == "bool":
-        if given[0][0] != 0 or accumulate:
-            raise unread("a mask of later axes is not supported; use torch.where")
-        return _where_mask(context, x, given[0][1], values)
+        if accumulate:
+            raise unread("a mask of positions that are added to is not supported; use torch.where")
+        return _where_mask(context, x, *given[0], values)
     if any(i.kind == "bool" for _, i in given):
         raise unread("a mask beside other indices is not supported; use torch.where")
     dims = [n for n, _ in given]
@@ -309,17 +312,30 @@ def index_put(
 
 
 def _where_mask(
-    context: Context, x: tv.TracedValue, mask: tv.TracedValue, values: tv.TracedValue
+    context: Context, x: tv.TracedValue, dim: int, mask: tv.TracedValue, values: tv.TracedValue
 ) -> tv.TracedValue:
-    if values.axes and tv.selection(values) is None:
+    """Write values where a mask of axes from ``dim`` holds: selected by it, or alike for all."""
+    if tv.selection(values) is not None:
+        whole, values = context.aligned(context.masked(x, mask), values)
+        test, base = tv.selection(whole) or (whole.node, whole.node)
+        other, node = tv.selection(values) or (test, values.node)
+        if other != test:
+            raise unread(_OTHER_MASK)
+        return context.regrouped(replace(whole, node=where(test, node, base)), x.shape)
+    rest = len(x.axes) - dim - len(mask.axes)
+    own = len(values.axes) - rest - 1
+    if 0 <= own and values.axes[own] and tv.lifted_mask(values)[0] is None:
         raise unread(
             "a write of as many values as a mask selects is not supported; use torch.where"
         )
-    whole = context.masked(x, mask)
-    if values.axes:
-        whole, values = context.aligned(whole, values)
-    test, base = tv.selection(whole) or (whole.node, whole.node)
-    other, node = tv.selection(values) or (test, values.node)
-    if other != test:
-        raise unread("a write of values selected by another mask is not supported; use torch.where")
-    return context.regrouped(replace(whole, node=where(test, node, base)), x.shape)
+    if 0 <= own:
+        one = values.axes[own] or ()
+        selected = ((),) * (len(mask.axes) - 1) + (one,)
+        values = replace(values, axes=(*values.axes[:own], *selected, *values.axes[own + 1 :]))
+    mask = context.simple(mask).fresh()
+    mask = replace(mask, axes=(*mask.axes, *((),) * rest))
+    x, mask, values = context.aligned(x.fresh(), mask, values)
+    other_mask, plain = tv.lifted_mask(values)
+    if other_mask not in (None, mask.node):
+        raise unread(_OTHER_MASK)
+    return replace(x, node=where(mask.node, plain.node, x.node))

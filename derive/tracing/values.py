@@ -401,13 +401,14 @@ def selection(x: Any) -> tuple[TracedNode, TracedNode] | None:
 
 
 def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> TracedNode:
-    """Apply f to elements; selected ones may meet numbers, and others of the same mask."""
+    """Apply f to elements; selected ones meet others of the mask, or what is alike for all."""
     found = [selection(v) for v in values]
     masks = [m[0] for m in found if m is not None]
     if not masks:
         return f(*(v.node for v in values))
-    alone = [v for v, m in zip(values, found, strict=True) if m is None and any(v.axes)]
-    if alone or any(m != masks[0] for m in masks):
+    chosen = {p.atom for p in walk(masks[0]) if isinstance(p, Position)}
+    alone = (v for v, m in zip(values, found, strict=True) if m is None)
+    if any(chosen & set(v.atoms) for v in alone) or any(m != masks[0] for m in masks):
         raise many()
     nodes = [v.node if m is None else m[1] for v, m in zip(values, found, strict=True)]
     return apply("masked", masks[0], f(*nodes))

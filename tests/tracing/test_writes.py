@@ -154,7 +154,53 @@ def row_and_columns(x):
     return q
 
 
+def experts(x, gate, w):
+    """Each row goes through the matrix that has its largest weight."""
+    p = (x @ gate).softmax(-1)
+    best, y = p.argmax(-1), torch.zeros_like(x)
+    for k in range(2):
+        m = best == k
+        y[m] += (x[m] @ w[k]) * p[m, k].unsqueeze(-1)
+    return y
+
+
+def rows_added_to(x, m, v):
+    y = x.clone()
+    y[m] += v.square()
+    return y
+
+
+def columns_scaled(x, m, v):
+    y = x.clone()
+    y[..., m] *= v
+    return y
+
+
+def rows_set(x, m, v):
+    y = x.clone()
+    y[m] = v[:, None]
+    return y
+
+
+def columns_set(x, m, v):
+    y = x.clone()
+    y[:, m] = v
+    return y
+
+
+ODD = torch.tensor([False, True, False, True])
+
 READ = [
+    (
+        experts,
+        (r(7, 4), r(4, 2), r(2, 4, 4)),
+        "where(m[n], index_put[n,c] + sum[c2](x[n,c2]*w[1,c2,c])*p[n,1], index_put",
+    ),
+    (rows_added_to, (r(4, 3), ODD, r(3)), "where(m[n], x[n,c] + square(v[c]), x[n,c])"),
+    (rows_added_to, (r(2, 4, 3), ODD.repeat(2, 1), r(3)), "where(m[n,t], x[n,t,c] + square(v[c])"),
+    (columns_scaled, (r(2, 3, 4), ODD, r(3, 1)), "where(m[c], x[n,t,c]*v[t,0], x[n,t,c])"),
+    (rows_set, (r(4, 3), ODD, r(1)), "where(m[n], v[0], x[n,c])"),
+    (columns_set, (r(3, 4), ODD, r(3, 1)), "where(m[c], v[n,0], x[n,c])"),
     (ends_and_middle, (r(4, 5),), "where(k == 0, sum[c](x[n,c]), x[n,k - 1]))"),
     (products_of_pairs, (r(4, 3),), "where(k == 0 and k2 == 1, x[n,0]*x[n,1], x[n,0]*x[n,0])"),
     (row_and_columns, (r(4, 5),), "where(c == 0, x[n,1], where(n == 0, x[1,c], x[n - 1,c]))"),
@@ -198,10 +244,30 @@ def unset(x):
     return q
 
 
+def rows_of_others(x):
+    y = x.clone()
+    y[x[:, 0] > 0] = x[x[:, 0] <= 0]
+    return y
+
+
+def as_many_as_selected(x):
+    y = x.clone()
+    y[x[:, 0] > 0] = x[:2]
+    return y
+
+
+HALVES = torch.tensor([1.0, -1.0, 2.0, -2.0])[:, None] + torch.zeros(6)
+
+
 @pytest.mark.parametrize(
-    ("function", "said"),
-    [(into_an_argument, "changes an argument"), (unset, "uninitialized memory")],
+    ("function", "x", "said"),
+    [
+        (into_an_argument, r(4, 6), "changes an argument"),
+        (unset, r(4, 6), "uninitialized memory"),
+        (rows_of_others, HALVES, "another mask"),
+        (as_many_as_selected, HALVES, "as many values as a mask selects"),
+    ],
 )
-def test_what_is_not_said_is_refused(function, said):
+def test_what_is_not_said_is_refused(function, x, said):
     with pytest.raises(derive.DeriveError, match=said):
-        derive.read_torch(function, r(4, 6))
+        derive.read_torch(function, x)
