@@ -186,7 +186,7 @@ class Context:
         """Return the value, named if it is more than a read, for use in several places."""
         if is_simple(value.node) or tv.selection(value) is not None:
             return value
-        return self.named(value, "h")
+        return self.named(value, "kept" if value.kind == "bool" else "h")
 
     # ---------------------------------------------------------------- values
 
@@ -224,9 +224,13 @@ class Context:
 
     def counted_shape(self) -> list[sympy.Expr]:
         """Return the sizes of the current node's first result, rounded down for all sizes."""
+        return [self._piece_of(n) or self.sizes.counted(n) for n in self.made.shape]
+
+    @property
+    def made(self) -> Any:
+        """The first result of the current node, as torch made it."""
         made = self.node.meta["val"]
-        made = made[0] if isinstance(made, tuple | list) else made
-        return [self._piece_of(n) or self.sizes.counted(n) for n in made.shape]
+        return made[0] if isinstance(made, tuple | list) else made
 
     def _piece_of(self, size: Any) -> sympy.Expr | None:
         """Return the size of the current piece; None if the axis has no pieces."""
@@ -260,7 +264,7 @@ class Context:
         x, wide = self.aligned(x, wide)
         x = tv.with_first_joined(x, len(mask.axes))
         count = tv.reduced("sum", mask.atoms, tv.apply("where", mask.node, 1, 0))
-        self.counts[symbol_of(self.node.meta["val"].shape[0])] = tv.TracedValue((), count, "int")
+        self.counts[symbol_of(self.made.shape[0])] = tv.TracedValue((), count, "int")
         return replace(x, node=tv.apply("masked", wide.node, x.node))
 
     # ---------------------------------------------------------------- axes

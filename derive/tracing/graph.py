@@ -110,6 +110,8 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             # It changes no values, and what reads the tensor later reads this node.
             plain = getattr(torch.ops.aten, name_of(node.target)[:-1])
             node.target = getattr(plain, node.target._overloadname)
+        if node.target is torch.ops.aten.where.default:
+            node.target = torch.ops.aten.nonzero_numpy.default
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
     return Graph(module.graph, *known)

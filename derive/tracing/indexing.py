@@ -60,9 +60,9 @@ class Pieces:
 _CARRIED = frozenset(
     "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
     "squeeze expand expand_as select slice transpose permute t clone detach to _to_copy alias "
-    "contiguous unbind lift_fresh_copy type_as float double ones zeros full ones_like zeros_like "
-    "full_like new_ones new_zeros new_full repeat cat stack dropout softmax _softmax log_softmax "
-    "_log_softmax linalg_vector_norm var std layer_norm cosine_similarity".split()
+    "contiguous unbind flatten lift_fresh_copy type_as float double ones zeros full ones_like "
+    "zeros_like full_like new_ones new_zeros new_full repeat cat stack dropout softmax _softmax "
+    "log_softmax _log_softmax linalg_vector_norm var std layer_norm cosine_similarity".split()
 )
 """Operations that map each element within one piece."""
 _REDUCTIONS = frozenset("sum mean amax amin prod".split())
@@ -92,7 +92,7 @@ def first_piece(context: Context, x: TracedValue, dim: int, mask: TracedValue) -
 
 def record_pieces(context: Context, dim: int, lengths: Sequence[Length]) -> None:
     """Record the pieces that the axis of a node's result consists of."""
-    size = context.node.meta["val"].shape[dim]
+    size = context.made.shape[dim]
     if hasattr(size, "node"):
         context.lengths[size.node.expr] = list(lengths)
 
@@ -360,10 +360,36 @@ def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> Traced
 
 def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     """Return the elements of x where a mask of its first axes holds, and record their axis."""
-    along = with_first_joined(context.simple(mask), len(mask.axes))
+    mask = context.simple(mask)
+    along = with_first_joined(mask, len(mask.axes))
     if along.axes[0]:
         record_pieces(context, 0, [(along.shape[0], along)])
     return context.masked(x, mask)
+
+
+@operation("nonzero_numpy")
+def nonzero_numpy(context: Context, x: TracedValue) -> list[TracedValue]:
+    """Return the positions on each axis of the elements that are not 0."""
+    x = _truth(context, x)
+    found = []
+    for n in range(len(x.axes)):
+        axes = tuple(map(new_axis, x.shape))
+        found.append(_selected(context, TracedValue(axes, joined(axes[n]), "int"), x))
+    return found
+
+
+@operation("nonzero", "argwhere")
+def nonzero(context: Context, x: TracedValue) -> TracedValue:
+    """Return the positions of the elements that are not 0, a row each."""
+    axes, row = tuple(map(new_axis, x.shape)), new_axis(len(x.axes))
+    *first, node = map(joined, axes)
+    for n, place in enumerate(first):
+        node = apply("where", apply("==", joined(row), n), place, node)
+    return _selected(context, TracedValue((*axes, row), node, "int"), _truth(context, x))
+
+
+def _truth(context: Context, x: TracedValue) -> TracedValue:
+    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
 
 
 def _named_index(context: Context, index: TracedValue) -> TracedValue:

@@ -40,12 +40,11 @@ from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
 from derive.tracing.graph import Assumed, assuming, stopped, trace_graph
-from derive.tracing.indexing import Pieces
 from derive.tracing.names import letters_in, notation_name
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
-from derive.tracing.refusals import SizesUnread, many
+from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.validate import BEYOND, Differs, OtherBranch, check
 from derive.tracing.writes import ComputedInputs, computed_inputs
@@ -362,8 +361,6 @@ def _flat_outputs(made: Any) -> list[Any]:
         return [x for part in made.values() for x in _flat_outputs(part)]
     if isinstance(made, tuple | list):
         return [x for part in made for x in _flat_outputs(part)]
-    if isinstance(made, Pieces):
-        raise many()
     if isinstance(made, sympy.Basic | int | float):
         raise DeriveError(
             "the function returns a number, not a tensor; return a tensor", kind="torch-result"
@@ -375,8 +372,6 @@ def _flat_outputs(made: Any) -> list[Any]:
 
 def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collection[str]) -> str:
     """Return the name of an output's equation, which is none of the names taken."""
-    if tv.selection(value) is not None:
-        raise many()
     value = as_number(value)
     whole = tuple(tv.joined(a) for a in value.axes if a)
     if isinstance(value.node, tv.TracedRead) and value.node.positions == whole:

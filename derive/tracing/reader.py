@@ -71,7 +71,7 @@ _NAMES = {
         "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
         "rrelu_with_noise alpha_dropout"
     ),
-    _COUNT: ("nonzero nonzero_numpy argwhere unique_dim _unique _unique2 unique_consecutive"),
+    _COUNT: ("unique_dim _unique _unique2 unique_consecutive"),
     _BINS: "bincount histc",
     _RECURRENT: "lstm gru",
     _BAGS: "_embedding_bag _embedding_bag_forward_only",
@@ -136,6 +136,10 @@ class Reader:
                 except DeriveError as error:
                     raise self._error(error) from error
             elif node.op == "output":
+                for x in node.all_input_nodes:
+                    if isinstance(self.known[x], Pieces) or tv.selection(self.known[x]):
+                        context.place = self.graph.places.get(x.name)
+                        raise self._error(many())
                 return self._given(node.args[0])
         raise DeriveError("the function returns nothing", kind="torch-result")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from kit.reads import assert_read
 
 import derive
@@ -58,8 +59,43 @@ def from_two(x, e, m):
     return torch.zeros_like(x).index_add(0, e[1], x[e[0]] * 2)
 
 
+def experts(x, best, w):
+    """As a mixture of experts is written: the rows of one go through its matrix."""
+    y = torch.zeros_like(x)
+    for k in range(2):
+        (i,) = torch.where(best == k)
+        y[i] += F.silu(x[i] @ w[k])
+    return y
+
+
+def two_experts(x, hot, w):
+    y = torch.zeros_like(x)
+    for k in range(2):
+        slot, row = torch.where(hot[k])
+        y.index_add_(0, row, (x[row] @ w[k]) * w[1, slot, 0, None])
+    return y
+
+
+def places(x, m):
+    i = m.nonzero().flatten()
+    y = x.clone()
+    y[:, i] = 2 * x[:, i] + torch.argwhere(m)[:, 0]
+    return y
+
+
+BEST = torch.tensor([1, 0, 2, 1])
+HOT = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)).gt(0.5).long()
+
 READ = [
-    (without_loops, (r(4, 3), EDGES), "sum[m | h[m] and e[1,m] == n](x[e[0,m],c])"),
+    (
+        experts,
+        (r(4, 3), BEST, r(2, 3, 3)),
+        "where(kept2[n], index_put[n,c] + h2[n,c]*sigmoid(h2[n,c]), index_put[n,c])",
+    ),
+    (two_experts, (r(4, 3), HOT, r(2, 3, 3)), "+ sum[t | kept2[t,n]](h2[n,c]*w[1,t,0])"),
+    (places, (r(3, 5), MASK), "where(m[c], x[n,c]*2 + c, x[n,c])"),
+    (lambda x: x[x.nonzero()[:, 1]].sum(), (r(3, 3),), "sum[n,c,c2 | kept[n,c]](x[c,c2])"),
+    (without_loops, (r(4, 3), EDGES), "sum[m | kept[m] and e[1,m] == n](x[e[0,m],c])"),
     (with_own_loops, (r(4, 3), EDGES), "](x[e[0,m],c]*w[m]) + x[n,c]*w2[n]"),
     (attention, (r(4, 3), r(3), EDGES), "top[n] = where("),
     (from_two, (r(4, 3), EDGES[:, :5], MASK), "not m["),
@@ -92,6 +128,8 @@ def changed_in_place(x, m):
         lambda x, m: (x[:, m] * x[:, ~m]).sum(),
         lambda x, m: torch.softmax(x[:, m], 1).sum(),
         lambda x, m: x[:, m].flip(1) @ torch.ones(2),
+        lambda x, m: x[:, m.nonzero()[0, 0]],
+        lambda x, m: m.nonzero().flatten() * x[0, 0],
         lambda x, m: torch.ones(3) @ x[:, m].t(),
         lambda x, m: x[:, m] @ x[:, m].t(),
         lambda x, m: x[:, m].t().reshape(-1)[0] * x,
