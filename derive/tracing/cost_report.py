@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,9 +52,12 @@ class CallCost:
 
 
 def cost_of(
-    function: Callable[..., Any], tensors: Mapping[str, Any], derived: bool = False
+    function: Callable[..., Any],
+    tensors: Mapping[str, Any],
+    derived: bool = False,
+    with_data: bool = False,
 ) -> CallCost | None:
-    """Return the cost of a call; None if it cannot run without data."""
+    """Return the cost of a call; None if it cannot run, without data unless ``with_data``."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves
@@ -66,8 +70,11 @@ def cost_of(
         return t
 
     try:
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        given = {n: mode.from_tensor(t.detach()) for n, t in tensors.items()}
+        given = {n: t.detach() for n, t in tensors.items()}
+        mode: Any = nullcontext()
+        if not with_data:
+            mode = FakeTensorMode(allow_non_fake_inputs=True)
+            given = {n: mode.from_tensor(t) for n, t in given.items()}
         with mode, torch.enable_grad():
             leaves = [t.requires_grad_() for t in given.values() if t.is_floating_point()]
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):

@@ -411,6 +411,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         fits=found.fits,
     )
     plain = cost_of(found.function, found.tensors)
+    # A number of elements that a mask selects depends on data.
+    plain = plain or cost_of(found.function, found.tensors, with_data=True)
     code = _as_of_tensors(found.operation)
     counted = dataclasses.replace(made, function=code, kind=None, casts=(), same=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)

@@ -117,6 +117,21 @@ def test_what_is_dearer():
     assert dearer(CallCost(9e-5, 10**6, 10**6), CallCost(1e-5, 1000, 1000), 1.2, 1.5) == ""
 
 
+def experts(x, best, w):
+    y = torch.zeros_like(x)
+    for k in range(3):
+        y[best == k] = x[best == k] @ w[k]
+    return y
+
+
+def test_what_each_selection_does_is_counted_with_data():
+    """Each row goes through one matrix, and in derived code through all."""
+    x, w = torch.rand(600, 90), torch.rand(3, 90, 90)
+    best = torch.arange(600) % 3
+    with pytest.warns(derive.DeriveWarning, match="would take 2.* times the time"):
+        derive.differentiate(experts)(x, best, w)
+
+
 def spectrum(x, w):
     """Windows, each multiplied by the matrices of a discrete Fourier transform."""
     n = w.shape[0]
