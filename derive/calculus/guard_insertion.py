@@ -50,6 +50,7 @@ from derive.calculus.guards import (
     lone_atom,
 )
 from derive.calculus.lets import Let, Lets
+from derive.calculus.softmax import NormalizedExp, recognise_under
 from derive.calculus.value_analysis import ValueFacts, taken_where
 from derive.notation.guards import added_conditions
 
@@ -273,6 +274,12 @@ def guarded_sums(lets: Lets, p: Poly) -> Poly:
 
 class DerivativeGuards(GuardInserter):
     """The pass over derivatives, whose operands have the indices of their brackets."""
+
+    def _atom(self, e: ex.Expr, over: Over) -> ex.Expr:
+        if isinstance(recognise_under(e, self.lets.get, over), NormalizedExp):
+            # A softmax of the forward: its operands are guarded as those of its logsumexp are.
+            return e
+        return super()._atom(e, over)
 
     def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
         yield from ()

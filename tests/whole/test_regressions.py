@@ -36,6 +36,10 @@ FAULTS = {
         "op f(m[j,o]: bool, O[k]: int, v[j], w[l]) -> y\n"
         "y[j,k,l] = softmax[l | m[j,O[k]]](exp(where(j > 0, log(j), v[j]))*w[l])",
     ),
+    "a softmax under a condition that a delta narrows": (
+        "op f(A[p,i,q], v[j]) -> y\n"
+        "y[p,i,q] = sum[j | i == j](v[j])*softmax[q | i > 0](log1p(A[p,i,q]))",
+    ),
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
@@ -453,3 +457,21 @@ def test_a_position_that_is_no_position_is_not_read_through_another():
     op = parse("op f(x[j,j], U[j]: int) -> y\ny[j] = sum[c | U[c] == j](x[U[j],U[c]])")
     x = torch.arange(9, dtype=torch.float64).reshape(3, 3).requires_grad_()
     assert load(op)(x, torch.tensor([-1, 1, -7])).tolist() == [0, 4, 0]
+
+
+def test_a_part_of_a_join_may_be_empty_where_no_sum_reads_it():
+    """A tensor computes the condition of the position, not the position."""
+    text = (
+        "op f(v[j], u[k], w[l]) -> y\n"
+        "e[x] = concat[x](u[x], v[x])\ny[l] = sum[h | h < l](e[2]*w[l])"
+    )
+    f = load(
+        parse(
+            "op f(v[j], u[k], w[l]) -> y\ne[x] = concat[x](u[x], v[x])\ny[l] = sum[h | h < l](e[2]*w[l])"
+        )
+    )
+    v, u, w = (torch.rand(n, dtype=torch.float64).requires_grad_() for n in (0, 3, 4))
+    found = torch.autograd.grad(f(v, u, w).sum(), (v, u, w))
+    wanted = torch.autograd.grad((u[2] * w * torch.arange(4)).sum(), (u, w))
+    assert found[0].shape == (0,)
+    torch.testing.assert_close(found[1:], wanted)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from derive.algebra.expr import Expr, Guard, Index, Num, Size, accesses, free_indices, walk
 from derive.algebra.factor import factor
 from derive.algebra.reductions import POSITIONS
+from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_at
@@ -74,7 +75,9 @@ def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
         isinstance(part, Size) and bounds.size(part.extent) == size
         for part in walk(position.condition)
     )
-    read = [scope.find(a.tensor) for a in accesses(position.position)]
+    # A condition computes no position.
+    bare = replace_inside_out(position, lambda e: e.position if isinstance(e, Guard) else e)
+    read = [scope.find(a.tensor) for a in accesses(bare)]
     won = (let is not None and let.kind in POSITIONS for let in read)
     return not read or any(won) or any(compared)
 
