@@ -465,11 +465,7 @@ def test_a_part_of_a_join_may_be_empty_where_no_sum_reads_it():
         "op f(v[j], u[k], w[l]) -> y\n"
         "e[x] = concat[x](u[x], v[x])\ny[l] = sum[h | h < l](e[2]*w[l])"
     )
-    f = load(
-        parse(
-            "op f(v[j], u[k], w[l]) -> y\ne[x] = concat[x](u[x], v[x])\ny[l] = sum[h | h < l](e[2]*w[l])"
-        )
-    )
+    f = load(parse(text))
     v, u, w = (torch.rand(n, dtype=torch.float64).requires_grad_() for n in (0, 3, 4))
     found = torch.autograd.grad(f(v, u, w).sum(), (v, u, w))
     wanted = torch.autograd.grad((u[2] * w * torch.arange(4)).sum(), (u, w))
