@@ -136,7 +136,7 @@ class Reader:
                 except DeriveError as error:
                     raise self._error(error) from error
             elif node.op == "output":
-                for x in node.all_input_nodes:
+                for x in node.all_input_nodes if self._is_whole else ():
                     if isinstance(self.known[x], Pieces) or tv.selection(self.known[x]):
                         context.place = self.graph.places.get(x.name)
                         raise self._error(many())

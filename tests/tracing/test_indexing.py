@@ -99,6 +99,7 @@ READ = [
     (with_own_loops, (r(4, 3), EDGES), "](x[e[0,m],c]*w[m]) + x[n,c]*w2[n]"),
     (attention, (r(4, 3), r(3), EDGES), "top[n] = where("),
     (from_two, (r(4, 3), EDGES[:, :5], MASK), "not m["),
+    (lambda x, m: F.huber_loss(x[m], 2 * x[m]), (r(5, 3), MASK), "mean[n,c | m[n]]("),
     (lambda x, m: (x[:, m] * 2).sum(), (r(3, 5), MASK), "sum[n,c | m[c]](x[n,c]*2)"),
     (lambda x, m: torch.ones(x[:, m].shape[1]).sum() * x, (r(3, 5), MASK), "sum[c2 | m[c2]](1)"),
     (scaled_in_place, (r(3, 5), MASK), "| m["),
