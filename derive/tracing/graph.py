@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -181,6 +182,12 @@ def _trace_error(error: Exception) -> DeriveError:
     place = _statement(error.__traceback__)
     where = f" ({place})" if place is not None else ""
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
+    if re.search(r"Eq\(u\d+, u\d+\)", text):
+        return DeriveError(
+            f"{UNREAD}{where}: whether two masks select as many elements depends on their values; "
+            "compute a mask once, m = target > 0, and select with it: x[m], target[m]",
+            kind="data-dependent",
+        )
     if "DataDependent" in name or "data-dependent" in text.lower() or "Eq(u" in text:
         return DeriveError(
             f"{UNREAD}{where}: the control flow depends on the values of a tensor; pass the "

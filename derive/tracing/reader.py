@@ -71,7 +71,7 @@ _NAMES = {
         "bernoulli bernoulli_ multinomial exponential_ geometric_ log_normal_ poisson rrelu "
         "rrelu_with_noise alpha_dropout"
     ),
-    _COUNT: ("unique_dim _unique _unique2 unique_consecutive"),
+    _COUNT: ("masked_scatter unique_dim _unique _unique2 unique_consecutive"),
     _BINS: "bincount histc",
     _RECURRENT: "lstm gru",
     _BAGS: "_embedding_bag _embedding_bag_forward_only",

@@ -35,6 +35,14 @@ def found(x):
     return x[(x > 0).nonzero(as_tuple=True)]
 
 
+def masked_twice(x):
+    return torch.nn.functional.mse_loss(x[x > 0], x[x > 0] ** 2)
+
+
+def in_their_order(x):
+    return x.masked_scatter(x > 0, x.exp())
+
+
 def counted(x):
     return x.sum() * torch.unique(x).sum()
 
@@ -100,6 +108,8 @@ SAID = {
     noisy: "randn_like is not supported: it draws random numbers; .*argument",
     drawn: "bernoulli is not supported: it draws random numbers",
     found: "depends on the values",
+    masked_twice: "two masks select as many .*; compute a mask once",
+    in_their_order: "masked_scatter is not supported: the number of elements",
     counted: "depends on the values",
     turned: "complex tensors are not supported; write the real",
     spectrum: "complex|Fourier",
