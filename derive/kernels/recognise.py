@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, lru_cache, partial
-from itertools import islice
+from itertools import count, islice
 
-from derive.algebra.expr import Access, Expr, Where, free_indices, num, tensors
+from derive.algebra.expr import Access, Expr, Index, Rel, Where, free_indices, num, tensors, walk
 from derive.algebra.poly import ZERO, Poly, Term, add, as_poly, make_term, mul, poly
+from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, Let, scaled_call
 from derive.calculus.softmax import split_log_shares
 from derive.kernels.attention import Attentions
@@ -198,10 +199,21 @@ def _first_rewrite(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly 
 
 
 def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:
-    factors = [inside(f) for f in t.factors]
-    if all(a is b for a, b in zip(factors, t.factors, strict=True)):
+    """The term with kernels in its factors, where its binders are free indices.
+
+    These have names there that no index has which a factor binds.
+    """
+    taken = {i.name for f in t.factors for i in free_indices(f)}
+    apart: dict[Index, Index] = {}
+    for b in t.binders:
+        name = next(n for k in count(1) if (n := b.name + "'" * k) not in taken)
+        taken.add(name)
+        apart[b] = Index(name, b.extent, b.group)
+    factors = [substitute(f, apart) for f in t.factors]
+    made = [inside(f) for f in factors]
+    if all(a is b for a, b in zip(made, factors, strict=True)):
         return poly([t])
-    return poly([make_term(t.coef, t.binders, factors)])
+    return poly([make_term(t.coef, tuple(apart.values()), made)])
 
 
 def _kernels_inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
@@ -220,10 +232,11 @@ def _kernels_inside(e: Expr, patterns: Sequence[Pattern], find: Find) -> Expr:
 def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[object]]]:
     """Expansions of the body: no names, then engine-named parts, then other names one by one.
 
-    Each comes with the node kinds that it may contain, before anything is multiplied out.
+    Each comes with the node kinds that it may contain, before anything is multiplied out. A name
+    that is compared stays: an extremum equals exactly what was read for it, not its formula.
     """
     names: dict[str, Let] = {}
-    kinds, there = kinds_of(body), set(tensors(body))
+    kinds, there = kinds_of(body), set(tensors(body)) - _compared_names(body)
     while most_terms(body, names.get) <= _MOST_TERMS:
         yield UnfoldedBody(body, names.get), kinds
         reads = {name: let for name in there if (let := _elementwise(find, name)) is not None}
@@ -235,8 +248,14 @@ def _levels(body: Poly, find: Find) -> Iterator[tuple[UnfoldedBody, frozenset[ob
         while opened := there & set(names):
             there -= opened
             for name in opened:
-                there |= tensors(names[name].body)
+                there |= tensors(names[name].body) - _compared_names(names[name].body)
                 kinds |= kinds_of(names[name].body) | _MADE
+
+
+@lru_cache(maxsize=4096)
+def _compared_names(body: Poly) -> frozenset[str]:
+    equalities = (e for e in walk(body) if isinstance(e, Rel) and e.op in ("==", "!="))
+    return frozenset[str]().union(*map(tensors, equalities))
 
 
 def _reachable_kinds(body: Poly, find: Find) -> frozenset[object]:

@@ -38,6 +38,7 @@ from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import rename_apart, substitute
 from derive.calculus.equality_rules import range_of
 from derive.calculus.lets import layout
+from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at
@@ -233,7 +234,7 @@ def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
         axis, position = delta.axis, delta.position
         if not isinstance(axis, Index) and isinstance(position, Index):
             axis, position = position, axis
-        if _is_target(axis, position, s.binders, targets):
+        if _is_target(axis, position, s.binders, targets) and not _runs_along(rest, axis):
             assert isinstance(axis, Index)
             # delta(i, e) f(i) = delta(i, e) f(e)
             there = {axis: position}
@@ -245,6 +246,15 @@ def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
         else:
             tests.append(Iverson(Rel("==", axis, position)))
     return targets, [*tests, *rest]
+
+
+def _runs_along(factors: Sequence[Expr], axis: Expr) -> bool:
+    """True if a kernel computes all values along the axis at once."""
+    parts = [e for f in factors for e in walk(f)]
+    runs = [e.along for e in parts if isinstance(e, Kernel)]
+    runs += [e.axes for e in parts if isinstance(e, KernelResult)]
+    runs += [(*e.batch, *e.ends) for e in parts if isinstance(e, AttentionResult)]
+    return any(axis in own for own in runs)
 
 
 def _outermost(deltas: Sequence[Delta]) -> Delta:
