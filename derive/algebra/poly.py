@@ -514,6 +514,9 @@ def _fractional_power(t: Term, exponent: Fraction) -> Poly:
         else:
             inside.append(factor)
     sign = Fraction(1 if t.coef > 0 else -1)
+    if sign == -1 and t.factors and not inside:
+        # (-1)^(1/2) is nan also where a condition excludes the whole.
+        return poly([make_term(Fraction(1), (), (raised(poly([t]), exponent),))])
     root = raised(Num(abs(t.coef)), exponent)
     if sign == 1 and len(inside) == 1 and not isinstance(inside[0], Pow):
         outside.append(raised(inside[0], exponent))

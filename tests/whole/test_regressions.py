@@ -40,6 +40,23 @@ FAULTS = {
         "op f(A[p,i,q], v[j]) -> y\n"
         "y[p,i,q] = sum[j | i == j](v[j])*softmax[q | i > 0](log1p(A[p,i,q]))",
     ),
+    "a kernel in the cotangent of another one inside a sum": (
+        "op f(x[n,c], v[n]) -> y\n"
+        "h[n,c] = log_softmax[c](x[n,c]*v[n])\ny[n] = sum[c](tanh(h[n,c]))",
+    ),
+    "what a kernel opens, compared with an extremum of it": (
+        "op f(x[i], v[k]) -> y\ny = amin[i](softmax[i](tanh(v[1])*(i + 1))) + sum[i](x[i]**2)",
+    ),
+    "a batch norm that is read at the position of a maximum": (
+        "op f(x[n,c], s, z[n,c]) -> y\ng[n,c] = x[n,c]*s\nt[n] = amax[c](g[n,c])\n"
+        "k[n,c] = s*exp(g[n,c] - t[n])\nm[c] = mean[n](k[n,c])\n"
+        "u[c] = mean[n]((k[n,c] - m[c])**2)\nh[n,c] = (k[n,c] - m[c])*rsqrt(u[c] + 0.1)\n"
+        "y[n] = max[c](log(1 + (h[n,c]*z[n,c])**2))",
+    ),
+    "the root of the negative of a root, which is put at positions": (
+        "op f(W0[(j k),l], W1[(l j)]) -> y\n"
+        "y[l] = where(-W1[(l 0)] > 0.1, rsqrt(-sqrt(W1[(l 0)])), W0[0,l])",
+    ),
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
