@@ -49,9 +49,9 @@ FAULTS = {
     ),
     "a batch norm that is read at the position of a maximum": (
         "op f(x[n,c], s, z[n,c]) -> y\ng[n,c] = x[n,c]*s\nt[n] = amax[c](g[n,c])\n"
-        "k[n,c] = s*exp(g[n,c] - t[n])\nm[c] = mean[n](k[n,c])\n"
+        "e[n,c] = exp(g[n,c] - t[n])\nk[n,c] = e[n,c]*s\nm[c] = mean[n](k[n,c])\n"
         "u[c] = mean[n]((k[n,c] - m[c])**2)\nh[n,c] = (k[n,c] - m[c])*rsqrt(u[c] + 0.1)\n"
-        "y[n] = max[c](log(1 + (h[n,c]*z[n,c])**2))",
+        "r[n,c] = log(1 + (h[n,c]*z[n,c])**2)\ny[n] = max[c](r[n,c])",
     ),
     "the root of the negative of a root, which is put at positions": (
         "op f(W0[(j k),l], W1[(l j)]) -> y\n"
