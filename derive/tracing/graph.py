@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from derive.errors import DeriveError
@@ -62,6 +63,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     """Return the graph of function(**tensors)."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.node import base_types
     from torch.utils._pytree import tree_leaves
 
     mode, fakes, shapes = without_data(tensors)
@@ -76,7 +78,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             )
         leaves = tree_leaves(made)
         for x in leaves:
-            if is_dataclass(x):
+            if is_dataclass(x) or not isinstance(x, (*base_types, NoneType)):
                 raise DeriveError(
                     f"the function returns {type(x).__name__}, not a tensor; return a tuple, a "
                     "NamedTuple or a dict",

@@ -50,6 +50,8 @@ class Surroundings:
         default_factory=list
     )
     """Name, and two slots with one tensor."""
+    functions: list[Any] = field(default_factory=list)
+    """Python functions that it may call."""
     generators: list[Any] = field(default_factory=list)
     """Sources of random numbers, which a reading leaves in their states."""
 
@@ -216,7 +218,8 @@ class _Walk:
             self._visit_class(name, type(x), vars(x))
 
     def _visit_code(self, f: Any) -> None:
-        """Add the variables of closures and globals that a function names."""
+        """Add a function, and the variables of closures and globals that it names."""
+        self.found.functions.append(f)
         self._add_names(f.__code__)
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             try:

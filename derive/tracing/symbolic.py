@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from derive.tracing.sizes import is_one
+from derive.tracing.surroundings import surroundings_of
 
 
 @contextmanager
@@ -46,17 +47,20 @@ def kept_sizes(function: Any, chosen: bool = False) -> Iterator[None]:
         return of
 
     code = _codes(function)
-    given = list({id(f.__globals__): f.__globals__ for f in code}.values())
+    given = {id(f.__globals__): f.__globals__ for f in code}
     names = [
         (own, n, x)
-        for own in (vars(math), *given)
+        for own in (vars(math), *given.values())
         for n, x in own.items()
         if any(x is f for f in of_sizes)
     ]
-    instead_of = {
-        n: f for n, f in _builtins(chosen).items() if not any(_passes(c, n) for c in code)
-    }
-    builtins = [(own, n, f) for own in given for n, f in instead_of.items() if n not in own]
+    passed = {(id(f.__globals__), n) for f in code for n in _passed(f)}
+    builtins = [
+        (own, n, f)
+        for key, own in given.items()
+        for n, f in _builtins(chosen).items()
+        if n not in own and (key, n) not in passed
+    ]
     instead = {plain: kept(plain) for plain in of_sizes}
     for own, name, plain in names:
         own[name] = instead[plain]
@@ -137,17 +141,17 @@ def _builtins(chosen: bool) -> dict[str, Any]:
     }
 
 
-def _passes(function: Any, name: str) -> bool:
-    """True if a function reads a name without calling it, as ``float`` in ``dtype=float``."""
+def _passed(function: Any) -> set[str]:
+    """Return the globals that a function reads without calling them, as ``float`` in a dtype."""
     loads = (i for i in dis.get_instructions(function) if i.opname == "LOAD_GLOBAL")
-    return any(i.argval == name and "NULL" not in i.argrepr for i in loads)
+    return {i.argval for i in loads if "NULL" not in i.argrepr}
 
 
 def _codes(function: Any) -> list[Any]:
-    """Return the Python functions of a function, and of the modules in it."""
+    """Return the Python functions that a function may call, and those of the modules in it."""
     import torch
 
-    functions = [function, getattr(function, "func", None)]
+    functions = [function, *surroundings_of(function).functions]
     if isinstance(function, torch.nn.Module):
         functions += [type(m).forward for m in function.modules()]
     found = dict.fromkeys(getattr(f, "__func__", f) for f in functions)
@@ -502,6 +506,9 @@ def _embedding_bag(input: Any, weight: Any, offsets: Any = None, *limit: Any, **
 
 
 def _with_data(x: Any, data: Any) -> None:
+    kinds = [(t.untyped_storage()._cdata, t.shape, t.stride(), t.dtype) for t in (x, data)]
+    if kinds[0] == kinds[1]:  # as x.data = x.data.to(device) where it is there
+        return
     raise NotImplementedError(
         "a tensor is given other data; write y = values, or y = y + (values - y).detach() to keep "
         "the gradient of y"
@@ -584,14 +591,13 @@ def _run_answering(
     import torch
 
     asked: list[Answer] = []
-    plain = torch.Tensor.__bool__
 
-    def answer(tensor: Any, frame: Any) -> bool:
+    def answer(plain: Callable[[], bool], frame: Any) -> bool:
         if frame.f_code.co_filename == torch._tensor_str.__file__:
             # The message of an error contains a tensor; torch tests its values to format it.
-            return bool(plain(tensor))
+            return plain()
         n = len(asked)
-        found = holds[n] if n < len(holds) else bool(plain(tensor))
+        found = holds[n] if n < len(holds) else plain()
         asked.append(Answer(found, frame.f_code, frame.f_code.co_filename, frame.f_lineno))
         return found
 
@@ -606,37 +612,43 @@ def _run_answering(
 @contextmanager
 def replayed(answers: Sequence[Answer]) -> Iterator[None]:
     """Give the same truth tests the same answers, on tensors without data."""
-    import torch
+    left = list(answers)
 
-    plain, left = torch.Tensor.__bool__, list(answers)
-
-    def answer(tensor: Any, frame: Any) -> bool:
+    def answer(plain: Callable[[], bool], frame: Any) -> bool:
         if left and left[0].code is frame.f_code and left[0].line == frame.f_lineno:
             return left.pop(0).holds
-        return bool(plain(tensor))
+        return plain()
 
     with _bool_replaced(answer):
         yield
 
 
 @contextmanager
-def _bool_replaced(answer: Callable[[Any, Any], bool]) -> Iterator[None]:
+def _bool_replaced(answer: Callable[[Callable[[], bool], Any], bool]) -> Iterator[None]:
     import torch
 
-    own = "__bool__" in vars(torch.Tensor)
-    before = torch.Tensor.__bool__
+    def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any, **named: Any) -> Any:
+            own = partial(plain, *args, **named)
+            is_number = plain is item and args[0].dtype != torch.bool
+            return own() if is_number else answer(own, sys._getframe(1))
 
-    def asked(tensor: Any) -> bool:
-        return answer(tensor, sys._getframe(1))
+        return asked
 
-    torch.Tensor.__bool__ = asked  # type: ignore[method-assign, assignment]
+    item = torch.Tensor.item
+    names = [(torch.Tensor, n) for n in ("__bool__", "item", "allclose", "equal")]
+    places: list[tuple[Any, str]] = [*names, (torch, "allclose"), (torch, "equal")]
+    before = [(own, n, vars(own).get(n), getattr(own, n)) for own, n in places]
+    for own, name, _, plain in before:
+        setattr(own, name, asking(plain))
     try:
         yield
     finally:
-        if own:
-            torch.Tensor.__bool__ = before  # type: ignore[method-assign]
-        else:
-            del torch.Tensor.__bool__
+        for own, name, held, _ in before:
+            if held is None:
+                delattr(own, name)
+            else:
+                setattr(own, name, held)
 
 
 def _is_raised(error: Exception, answer: Answer) -> bool:

@@ -1,6 +1,7 @@
 """Numbers that are made of sizes, and of sizes and an argument together."""
 
 import math
+from types import FunctionType
 
 import pytest
 import torch
@@ -124,6 +125,28 @@ def test_a_scale_that_is_usual_is_not_said():
 def test_a_float_that_is_a_dtype():
     """The size is a plain number where the name is no call."""
     assert_read(lambda x: x.to(float) * float(x.shape[0]), [(3, 4)], [(3, 2)])
+
+
+def _sums(x):
+    return x.sum(0) / float(len(x)) + math.sqrt(x.shape[1])
+
+
+ELSEWHERE = FunctionType(_sums.__code__, {"math": math, "__name__": "elsewhere"})
+"""A function with globals of its own, as one that is imported."""
+
+
+class Elsewhere(torch.nn.Module):
+    def forward(self, x):
+        return self.sums(x)
+
+    @staticmethod
+    def sums(x):
+        return ELSEWHERE(x)
+
+
+@pytest.mark.parametrize("function", [lambda x: ELSEWHERE(x), Elsewhere()], ids=["one", "module"])
+def test_numbers_of_sizes_in_a_function_of_another_file_are_those_of_all_sizes(function):
+    assert_read(function, [(3, 4)], [(5, 2)])
 
 
 def test_a_number_that_torch_takes_of_a_size_fixes_the_size():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -124,6 +125,7 @@ def in_place(x):
         (lambda x: x.sum().softmax(0), r"softmax of a tensor without axes is not supported"),
         (lambda x: F.dropout(x, 0.5), r"random numbers"),
         (3, r"is not a function or module"),
+        (lambda x: SimpleNamespace(y=x), r"returns SimpleNamespace, not a tensor"),
     ],
 )
 def test_what_cannot_be_read_says_where_and_why(function, said):
@@ -333,6 +335,8 @@ def test_what_only_validates_is_answered_as_the_examples_do():
             raise ValueError("nan")
         if not (x > -100).all():
             raise ValueError("small")
+        if torch.equal(x, -x) or not x.allclose(x.exp().log()) or (x > 100).any().item():
+            raise ValueError("alike or large")
         return x * 2
 
     made = reading(f, torch.randn(3, 4))
@@ -342,7 +346,8 @@ def test_what_only_validates_is_answered_as_the_examples_do():
         in made.text
     )
     assert "if not (x > -100).all() (assumes that the tensor is True; " in made.text
-    assert "__bool__" not in vars(torch.Tensor)
+    assert made.text.count(": if torch.equal(x, -x)") == 3
+    assert {"__bool__", "item", "equal"}.isdisjoint(vars(torch.Tensor))
 
 
 def checked_by(holds, text):

@@ -94,6 +94,11 @@ def replaced(x):
     return y * x
 
 
+def moved(x):
+    x.data = x.data.to(x.device)
+    return x * x
+
+
 def iterated(x):
     z = x
     for _ in range(200):
@@ -123,6 +128,11 @@ SAID = {
     kept: "positions of a max_pool are read as an integer argument",
     replaced: "a tensor is given other data; write y = values, or .*detach",
 }
+
+
+def test_a_tensor_is_given_its_own_data():
+    x = torch.randn(4)
+    torch.testing.assert_close(derive.load(derive.read_torch(moved, x))(x), x * x)
 
 
 @pytest.mark.parametrize("function", SAID)
