@@ -131,12 +131,21 @@ def _version(x: Any) -> tuple[Any, ...]:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """True if two lists, dicts or sets have the same elements."""
+    """True if two lists, dicts or sets have the same elements, or a has more that are tools."""
     if isinstance(a, set):
         return bool(a == b)
-    if len(a) != len(b) or not all(map(is_, a, b)):
-        return False
-    return not isinstance(a, dict) or all(map(is_, a.values(), b.values()))
+    if isinstance(a, dict):
+        more = [*a.values()][len(b) :]
+        return len(a) >= len(b) and all(
+            (*map(is_, a, b), *map(is_, a.values(), b.values()), *map(_is_tool, more))
+        )
+    return len(a) == len(b) and all(map(is_, a, b))
+
+
+def _is_tool(x: Any) -> bool:
+    """True of an object without data, as a library keeps one for each type or name that it met."""
+    plain = not hasattr(x, "__dict__") or callable(x) or _is_foreign(type(x).__module__)
+    return not plain and all(isinstance(v, type | ModuleType) for v in vars(x).values())
 
 
 def _put(holder: Any, key: str, value: Any) -> None:

@@ -125,6 +125,27 @@ def test_lists_and_dicts_outside_of_a_function_change_once():
         torch.testing.assert_close(found, [want.detach()] * 2)
 
 
+class Tool:
+    def __init__(self):
+        self.library = torch
+
+
+TOOLS = {}
+
+
+def with_a_tool(x):
+    return TOOLS.setdefault(type(x), Tool()).library.tanh(x)
+
+
+def test_a_tool_that_is_kept_for_each_type_is_no_change():
+    f = derive.differentiate(with_a_tool, time=9)
+    x = leaf(3)
+    torch.testing.assert_close(f(x), x.tanh())
+    TOOLS[int] = Tool()
+    f(leaf(5))
+    assert len(f.known.made) == 1 and not f.known.changes
+
+
 class Slotted:
     """An object without a dict of attributes."""
 
