@@ -282,11 +282,14 @@ def padded(
     """Pad the last axes; ``amounts`` are (before, after) of each, from the last axis on."""
     shape = context.counted_shape()
     tests: list[TracedNode] = []
-    for n in range(len(amounts) // 2):
-        dim = len(x.axes) - 1 - n
-        before, after = (sympy.sympify(a) for a in amounts[2 * n : 2 * n + 2])
-        if before == 0 and after == 0:
-            continue
+    around = {len(x.axes) - 1 - n // 2: amounts[n : n + 2] for n in range(0, len(amounts), 2)}
+    around = {dim: own for dim, own in around.items() if any(a != 0 for a in own)}
+    for dim in around:
+        # An equation that this makes of x is to hold no position before an axis.
+        if x.axes[dim]:
+            x, _ = context.single(with_runs_named(context, x, dim), dim)
+    for dim, own in around.items():
+        before, after = map(sympy.sympify, own)
         new = Atom.new(shape[dim])
         whole, at = x.shape[dim], moved(Position(new), -before)
         context.sizes.at_least(shape[dim])
@@ -300,8 +303,7 @@ def padded(
         if not x.axes[dim]:
             x = x.with_axis(dim, (new,))
             continue
-        x, atom = context.single(with_runs_named(context, x, dim), dim)
-        x = at_position(x, dim, atom, at, [new])
+        x = at_position(x, dim, x.axes[dim][0], at, [new])
     test = conjunction(tests)
     return x if test is None else replace(x, node=where(test, x.node, value))
 

@@ -60,6 +60,11 @@ READ = {
         [(4, 7)],
         [(2, 5)],
     ),
+    "y[j,h] = where(h >= 1 and j >= 1, joined2[j - 1,h - 1], 0)": (
+        lambda x: F.pad(x.repeat_interleave(2, 0).repeat_interleave(3, 1), (1, 0, 1, 0)),
+        [(2, 3)],
+        [(3, 2)],
+    ),
     "where(n >= 1, x[n - 1,c], 0)": (lambda x: F.pad(x, (0, 0, 1, -1)) * 2, [(5, 7)], [(3, 2)]),
     "y[n,k] = x[n,int(size(c) - 1 - abs(size(c) - 1 - abs(k - 2)))]*2": (
         lambda x: F.pad(x, (2, 1), mode="reflect") * 2,
