@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_300,
-    "derive/algebra": 4_400,
+    "derive": 89_700,
+    "derive/algebra": 4_500,
     "derive/auditing": 7_000,
     "derive/blocks": 700,
-    "derive/calculus": 7_200,
+    "derive/calculus": 7_300,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_000,
+    "derive/tracing": 11_100,
     "templates": 1_900,
-    "tests": 71_600,
+    "tests": 72_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
