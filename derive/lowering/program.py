@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from derive.calculus.adjoint import active_equations
 from derive.kernels.attention import Attentions
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import Pattern, SingleKernels, backward_rows, forward_rows
@@ -269,15 +270,21 @@ def through_statistics(
 
 def _through(
     lowered: Lowered, names: Sequence[str], derive: Callable[[Sequence[str]], LoweringInput]
-) -> Program:
-    """Return the backward that reads statistics like outputs, which have cotangents then."""
+) -> Program | None:
+    """Return the backward that reads statistics like outputs, which have cotangents then.
+
+    None if a gradient leads past the adjoint of one, to which its cotangent would be added: of
+    x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the reader's.
+    """
     held = Offer({name: lowered.forward.offered.values[name] for name in names})
-    outputs = lowered.given.op.outputs
-    return lower_backward(
-        BackwardInput(
-            *(derive(names), lowered.body, outputs, held, lowered.forward.stored), pulled=names
-        )
+    outputs, given = lowered.given.op.outputs, derive(names)
+    made = lower_backward(
+        BackwardInput(*(given, lowered.body, outputs, held, lowered.forward.stored), pulled=names)
     )
+    inputs = {t.name for t in given.op.inputs if t.kind == "float"}
+    active = active_equations(given.lets, inputs, frozenset())
+    lost = {given.lets.display_name(n) for n in names if n in active} - made.pulled.keys()
+    return None if lost else made
 
 
 def _with_backward_of(program: Program, other: Program) -> Program:

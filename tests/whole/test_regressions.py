@@ -57,6 +57,11 @@ FAULTS = {
         "op f(W0[(j k),l], W1[(l j)]) -> y\n"
         "y[l] = where(-W1[(l 0)] > 0.1, rsqrt(-sqrt(W1[(l 0)])), W0[0,l])",
     ),
+    "a saved value past whose adjoint a gradient leads": (
+        "op f(x[b,c], z[b,c]) -> y\nh[b,c] = log_softmax[c](x[b,c])\nq[b,c] = h[b,c] - z[b,c]\n"
+        "m[b] = mean[c](q[b,c])\nu[b] = mean[c]((q[b,c] - m[b])**2)\n"
+        "y[b,c] = (q[b,c] - m[b])*rsqrt(u[b] + 0.1)",
+    ),
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
