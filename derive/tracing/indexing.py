@@ -360,8 +360,7 @@ def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> Traced
 
 def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     """Return the elements of x where a mask of its first axes holds, and record their axis."""
-    mask = context.simple(mask)
-    along = with_first_joined(mask, len(mask.axes))
+    along = with_first_joined(context.simple(mask), len(mask.axes))
     if along.axes[0]:
         record_pieces(context, 0, [(along.shape[0], along)])
     return context.masked(x, mask)
@@ -389,7 +388,9 @@ def nonzero(context: Context, x: TracedValue) -> TracedValue:
 
 
 def _truth(context: Context, x: TracedValue) -> TracedValue:
-    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
+    """Return a mask of the elements that are not 0, named: several selections are by it."""
+    mask = x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
+    return context.simple(mask)
 
 
 def _named_index(context: Context, index: TracedValue) -> TracedValue:

@@ -201,7 +201,7 @@ CONDITIONS = [
         "if ctx.needs_input_grad[1]:",
         "if ctx.needs_input_grad[0]:",
         "weight",
-        r"only weight",
+        r"gradient of weight",
         "wrong",
     ),
     (
