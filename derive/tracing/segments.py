@@ -323,19 +323,19 @@ def _where_mask(
             raise unread(_OTHER_MASK)
         return context.regrouped(replace(whole, node=where(test, node, base)), x.shape)
     rest = len(x.axes) - dim - len(mask.axes)
-    own = len(values.axes) - rest - 1
-    if 0 <= own and values.axes[own] and tv.lifted_mask(values)[0] is None:
-        raise unread(
-            "a write of as many values as a mask selects is not supported; use torch.where"
-        )
-    if 0 <= own:
-        one = values.axes[own] or ()
-        selected = ((),) * (len(mask.axes) - 1) + (one,)
-        values = replace(values, axes=(*values.axes[:own], *selected, *values.axes[own + 1 :]))
-    mask = context.simple(mask).fresh()
-    mask = replace(mask, axes=(*mask.axes, *((),) * rest))
-    x, mask, values = context.aligned(x.fresh(), mask, values)
-    other_mask, plain = tv.lifted_mask(values)
-    if other_mask not in (None, mask.node):
+    at = len(values.axes) - rest - 1
+    if at >= 0:
+        if values.axes[at] and tv.lifted_mask(values)[0] is None:
+            raise unread(
+                "a write of as many values as a mask selects is not supported; use torch.where"
+            )
+        more = ((),) * (len(mask.axes) - 1)
+        values = replace(values, axes=(*values.axes[:at], *more, *values.axes[at:]))
+    # A selection names its mask if more is made of its length.
+    given = (mask.fresh(), context.simple(mask).fresh())
+    masks = [replace(m, axes=(*m.axes, *((),) * rest)) for m in given]
+    x, values, *masks = context.aligned(x.fresh(), values, *masks)
+    own, plain = tv.lifted_mask(values)
+    if own not in (None, *(m.node for m in masks)):
         raise unread(_OTHER_MASK)
-    return replace(x, node=where(mask.node, plain.node, x.node))
+    return replace(x, node=where(masks[0].node, plain.node, x.node))
