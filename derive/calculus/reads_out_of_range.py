@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, product
+from math import prod
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial, room
@@ -106,10 +107,9 @@ def _cases(bounds: Bounds, condition: ex.Expr) -> _Cases | None:
         case ex.And(args):
             parts = [_cases(bounds, a) for a in args]
             found = [p for p in parts if p is not None]
-            if len(found) < len(parts):
+            if len(found) < len(parts) or prod(map(len, found)) > _MOST_CASES:
                 return None
-            joined = [tuple(chain.from_iterable(choice)) for choice in product(*found)]
-            return joined if len(joined) <= _MOST_CASES else None
+            return [tuple(chain.from_iterable(choice)) for choice in product(*found)]
         case ex.Or(args):
             parts = [_cases(bounds, a) for a in args]
             found = [p for p in parts if p is not None]
