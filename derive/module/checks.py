@@ -69,8 +69,9 @@ def _range_checks(op: Operation, shapes: ShapeSources) -> list[ArgumentCheck]:
             size = text(shapes.number(found.size))
         except (LoweringError, NeedsFlatGroups):
             continue
+        told = size if size.isdigit() else f"{{{size}}}"
         message = (
-            f"axis {found.axis} of {found.tensor} has size {{{size}}}, but is read at "
+            f"axis {found.axis} of {found.tensor} has size {told}, but is read at "
             f"{unicode(found.position)} out of range"
         )
         result.append(spelled_check(op, test, message, error="IndexError"))

@@ -84,6 +84,15 @@ def test_a_call_with_such_sizes_is_an_error():
     assert f(torch.zeros(0, 4), x[:2]).shape == (0, 4)
 
 
+def test_a_size_that_is_a_number_is_told_as_one():
+    text = "op f(x[n], w[k]; start=0, size(k)=3) -> y\ny[n] = x[n] + where(n < 3, w[n + start], 0)"
+    f, x, w = load(parse(text)), torch.zeros(5), torch.tensor([2.0, 3.0, 5.0])
+    assert f(x, w).tolist() == [2, 3, 5, 0, 0]
+    for start in (-1, 1):
+        with pytest.raises(IndexError, match=r"axis 0 of w has size 3, but is read at n \+ start"):
+            f(x, w, start=start)
+
+
 def test_a_tensor_that_is_none_is_read_in_range_too():
     f = load(
         parse("op f(a[t], b[n], x[n]=1) -> y\ny[t] = a[t]*where(t > 1, x[t - 2], 2) + sum[n](b[n])")
