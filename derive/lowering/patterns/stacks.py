@@ -13,8 +13,20 @@ from collections.abc import Sequence
 from itertools import product
 from math import prod
 
-from derive.algebra.expr import Delta, Expr, Index, Num, factors_of, num, product_of, sum_of
+from derive.algebra.affine import Polynomial
+from derive.algebra.expr import (
+    Delta,
+    Expr,
+    Index,
+    Num,
+    factors_of,
+    indices_of,
+    num,
+    product_of,
+    sum_of,
+)
 from derive.algebra.substitution import substitute
+from derive.calculus.equality_rules import range_of
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import ZERO, Value
 from derive.lowering.ground.windows import padded_along
@@ -34,7 +46,7 @@ def stacked(
     """Return the cases along some axes as one tensor, and the other addends."""
     found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
     for e in addends:
-        axes, at, content = _stacked_case(e, order)
+        axes, at, content = _stacked_case(scope, e, order)
         if axes:
             cases, terms = found.setdefault(axes, ({}, []))
             cases.setdefault(at, []).append(content)
@@ -86,9 +98,12 @@ def _block(
 
 
 def _stacked_case(
-    e: Expr, order: Sequence[Index]
+    scope: Scope, e: Expr, order: Sequence[Index]
 ) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
-    """Return (axes, positions, f) if e = delta(axes, positions)*f; no axes otherwise."""
+    """Return (axes, positions, f) if e = delta(axes, positions)*f; no axes otherwise.
+
+    An f that has a value on the axis alone is no case at a position that may not be on it.
+    """
     deltas = [a for a in factors_of(e) if isinstance(a, Delta)]
     at = {
         d.axis: int(d.position.value)
@@ -97,7 +112,12 @@ def _stacked_case(
     }
     if len(at) < len(deltas):
         return (), (), e
+    content = [a for a in factors_of(e) if a not in deltas]
+    bounds = scope.frame.bounds
+    for i in at.keys() & indices_of(content):
+        if range_of(bounds, i, Polynomial.of(at[i])):
+            return (), (), e
     axes = tuple(i for i in order if i in at)
     there: dict[Index, Expr] = {i: num(n) for i, n in at.items()}
-    rest = [substitute(a, there) for a in factors_of(e) if a not in deltas]
+    rest = [substitute(a, there) for a in content]
     return axes, tuple(at[i] for i in axes), product_of(rest)

@@ -23,6 +23,19 @@ def test_a_value_for_each_position_is_a_stack():
     assert_right(STACKED)
 
 
+def test_a_case_that_reads_its_axis_needs_the_position_to_be_on_it():
+    """grad_v = .. - delta(k, 8)*f/v[k]**2: v may have no element 8, where e has one."""
+    text = (
+        "op f(A[p,k], v[k]) -> y\n"
+        "e[p,x,k] = concat[x](1/v[x], v[x])*A[p,k]\n"
+        "y[p] = tanh(e[p,3,0] + amin[k](e[p,8,k]))"
+    )
+    for size in (5, 9):
+        values = np.random.default_rng(2)
+        shapes = {"A": (3, size), "v": (size,)}
+        assert_right(text, **{name: values.uniform(0.5, 1.5, of) for name, of in shapes.items()})
+
+
 def test_where_one_position_has_none_nothing_is_stacked():
     text = STACKED.replace("size(k)=2", "size(k)=3")
     assert_right(text)
