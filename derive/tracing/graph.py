@@ -127,14 +127,13 @@ def _constants(module: Any) -> list[Any]:
 
 def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     """Return (fake tensor mode, fake tensors, shape environment) for these tensors."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
     assumed = _ASSUMED.get(Assumed())
     fixed, alike, last = assumed.fixed, assumed.alike, assumed.last
     shapes = ShapeEnv(duck_shape=alike)
     shapes.guards = Guards()
-    mode = FakeTensorMode(shape_env=shapes, allow_non_fake_inputs=True)
+    mode = _mode_of_masks()(shape_env=shapes, allow_non_fake_inputs=True)
     mode.cache_enabled = False
     free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
     fakes = []
@@ -148,6 +147,63 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
         fake = mode.from_tensor(t.detach().clone(), symbolic_context=context, source=None)
         fakes.append(fake)
     return mode, fakes, shapes
+
+
+_SELECTIONS = ("index", "masked_select", "nonzero", "nonzero_numpy")
+
+
+@lru_cache(maxsize=1)
+def _mode_of_masks() -> Any:
+    """Return a fake tensor mode in which masks computed alike select as many elements.
+
+    Value numbering: a tensor has the number of the operation that made it and of its arguments,
+    and a new one after a write.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.utils._pytree import tree_flatten, tree_map_only
+    from torch.utils.weak import WeakTensorKeyDictionary
+
+    class Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.numbers: dict[Any, int] = {}
+            self.known: Any = WeakTensorKeyDictionary()
+            self.selectors: dict[int, Any] = {}
+
+        def number(self, x: Any, made_by: Any = None) -> Any:
+            if not isinstance(x, torch.Tensor):
+                return self.numbers.setdefault((type(x), str(x)), len(self.numbers))
+            version = 0 if x.is_inference() else x._version
+            before, number = self.known.get(x, (-1, -1))
+            if version != before or made_by:
+                key = made_by or (len(self.numbers),)
+                number = self.numbers.setdefault(key, len(self.numbers))
+                self.known[x] = version, number
+            return number
+
+        def alike(self, x: Any) -> Any:
+            number = self.number(x)
+            first = self.selectors.setdefault(number, x)
+            return first if self.number(first) == number else x
+
+        def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if name_of(func) in _SELECTIONS:
+                args = tree_map_only(FakeTensor, self.alike, args)
+            if func is torch.ops.aten.masked_select.default:
+                x, mask = args
+                if x.dim() == mask.dim() and 1 not in (*x.shape, *mask.shape):
+                    # masked_select counts anew at each call.
+                    func, args = torch.ops.aten.index.Tensor, (x, [mask])
+            leaves, form = tree_flatten((args, kwargs))
+            key = func, str(form), *map(self.number, leaves)
+            made = super().dispatch(func, types, args, kwargs)
+            if isinstance(made, FakeTensor) and not func._schema.is_mutable:
+                if torch.Tag.nondeterministic_seeded not in func.tags:
+                    self.number(made, key)
+            return made
+
+    return Mode
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,17 @@ def accumulated(x, i, j, v):
     return x.index_put((i, j), v, accumulate=True)
 
 
+def written_between(x, y):
+    y = y.clone()
+    before = x[y > 0]
+    y.mul_(-1)
+    return F.mse_loss(before, x[y > 0])
+
+
+def noise(x):
+    return torch.rand_like(x) - 0.5
+
+
 def clear_before(x, i):
     """Clear the rows before those at i; that before the first is the last one."""
     y = x.clone()
@@ -118,6 +129,16 @@ READ = [
         lambda x, y, m: F.mse_loss(x[m], y[m]),
         (r(5, 4), r(5, 4), r(5, 4) > 0),
         "mean[n,c | m[n,c]]((x[n,c] - y[n,c])**2)",
+    ),
+    (
+        lambda x, y: F.mse_loss(x[(y + 1).abs() > 0.5], y[(y + 1).abs() > 0.5]),
+        (r(5, 4), r(5, 4)),
+        "mean[n,c | abs(y[n,c] + 1) > 0.5]((x[n,c] - y[n,c])**2)",
+    ),
+    (
+        lambda x, y: F.l1_loss(x.masked_select(y != 1), y.masked_select(y != 1)),
+        (r(5, 4), r(5, 4)),
+        "mean[n,c | y[n,c] != 1](abs(x[n,c] - y[n,c]))",
     ),
     (lambda x, m: x.masked_select(m).amax(), (r(5, 4), r(5, 4) > 0), "amax[n,c | m[n,c]]"),
     (lambda x, m: x[m].exp().sum() / m.sum(), (r(5), r(5) > 0), "sum[c | m[c]](exp(x[c]))/"),
@@ -222,6 +243,8 @@ def test_numbers_of_selected_elements_are_read(function, selects, said):
         (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
+        (written_between, (r(5, 4), r(5, 4)), "two masks"),
+        (lambda x: F.mse_loss(x[noise(x) > 0], x[noise(x) > 0]), (r(5, 4),), "two masks"),
     ],
 )
 def test_what_is_not_said_is_refused(function, examples, said):
