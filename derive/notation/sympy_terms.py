@@ -39,7 +39,6 @@ _INSTEAD = {
     "ceiling": "-floor(-x)",
     "Derivative": "the derivative itself",
     "Integral": "Sum",
-    "im": "real tensors",
     "ImaginaryUnit": "real numbers; SymPy evaluates sqrt(-1) to I",
     "ComplexInfinity": "oo or -oo; SymPy evaluates 1/0 and log(0) to zoo",
     "NaN": "a number; SymPy evaluates 0*oo and oo - oo to nan",
@@ -342,6 +341,10 @@ class Terms:
         """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
         return self.value(e.args[0])
 
+    def _imaginary(self, e: Any) -> Raw:
+        """SymPy's |exp(sin(x))| is exp(sin(re(x))*cosh(im(x)))."""
+        return syntax.NumberSyntax(Fraction(0))
+
     def _iverson(self, e: Any) -> Raw:
         return syntax.Bracket(self.value(e.args[0]))
 
@@ -379,6 +382,7 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.Mod, Terms._rest),
     (sympy.polygamma, Terms._polygamma),
     (sympy.re | sympy.conjugate, Terms._real),
+    (sympy.im, Terms._imaginary),
     (heads.Iverson, Terms._iverson),
     (heads.Holds, Terms._holds),
     (sympy.IndexedBase, Terms._tensor),

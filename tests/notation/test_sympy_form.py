@@ -115,6 +115,10 @@ SAME: list[tuple[str, Any]] = [
         ),
     ),
     (
+        "op f(x[i]) -> y; y[i] = exp(sin(x[i])*cosh(0))",
+        lambda: Operation("f", Eq(y[i], Abs(exp(sympy.sin(x[i])))), inputs=[x[i]]),
+    ),
+    (
         "op f(x[k]) -> y; y[i] = prod[k | k <= i - 1](x[k])",
         lambda: Operation("f", Eq(y[i], Product(x[k], (k, 0, i - 1))), inputs=[x[k]]),
     ),
