@@ -15,14 +15,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
-from derive.tracing.symbolic import Answer, kept_sizes, replayed, validations, version_of
+from derive.tracing.symbolic import kept_sizes
+from derive.tracing.truths import Answer, on_all_paths, validations, version_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     same: list[list[int | None]] = []
 
     def flat(*given: Any) -> Any:
-        made = function(**dict(zip(tensors, given, strict=True)))
+        made = on_all_paths(
+            partial(function, **dict(zip(tensors, given, strict=True))), answers, given
+        )
         if inspect.isgenerator(made):
             raise DeriveError(
                 "the function returns a generator, not a tensor; return a list", kind="torch-result"
@@ -95,7 +98,6 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         mode,
         torch.enable_grad(),
         kept_sizes(own, _ASSUMED.get(Assumed()).chosen),
-        replayed(answers),
         recorded_statements() as places,
     ):
         try:

@@ -22,7 +22,9 @@ def came_of(function, monkeypatch, *example):
 
 
 def at_a_value(x):
-    return x if x.sum() > 0 else -x
+    while x.sum() > 1:
+        x = x / 2
+    return x
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,268 @@
+"""Truth tests of tensors in a person's code: those that validate, and those that choose.
+
+    if torch.any(var < 0):
+        raise ValueError
+
+takes the branch of the examples, if the other branch raises an error in the same function. The
+error may also be raised by a function that gets the answer as an argument: check(bool((var >
+0).all()), "no variance"). A call then either returns what the reading does, or raises.
+
+    if mask.sum() == 0:
+        return x.sum() * 0
+
+is both branches, torch.where(mask.sum() == 0, the result of this one, that of the other).
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from derive.errors import DeriveError
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A truth test of a tensor: its result in the examples, and where it is."""
+
+    holds: bool
+    code: Any
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.file, self.line).strip().rstrip(":")
+        return f"{Path(self.file).name}:{self.line}: {text}"
+
+
+def validations(function: Callable[..., Any], tensors: Mapping[str, Any]) -> list[Answer]:
+    """Return the truth tests of tensors in a function whose other answer raises an error."""
+    found, error = _run_answering(function, tensors, ())
+    made: list[Answer] = []
+    others: list[Answer] = []
+    for n, answer in enumerate(found if error is None else ()):
+        holds = [a.holds for a in found[:n]] + [not answer.holds]
+        asked, error = _run_answering(function, tensors, holds)
+        raises = error is not None and len(asked) == n + 1 and _is_raised(error, answer)
+        (made if raises else others).append(answer)
+        if len(others) > _MOST_TESTS:
+            break
+    chosen = {(a.code, a.line) for a in others}
+    return [a for a in made if (a.code, a.line) not in chosen]
+
+
+def _run_answering(
+    function: Callable[..., Any], tensors: Mapping[str, Any], holds: Sequence[bool]
+) -> tuple[list[Answer], Exception | None]:
+    """Run a call with its first truth tests answered by ``holds``; return all tests, the error."""
+    import torch
+
+    asked: list[Answer] = []
+
+    def answer(plain: Callable[[], bool], frame: Any, x: Any) -> bool:
+        if frame.f_code.co_filename == torch._tensor_str.__file__:
+            # The message of an error contains a tensor; torch tests its values to format it.
+            return plain()
+        n = len(asked)
+        found = holds[n] if n < len(holds) else plain()
+        asked.append(Answer(found, frame.f_code, frame.f_code.co_filename, frame.f_lineno))
+        return found
+
+    with _bool_replaced(answer), torch.random.fork_rng(devices=[]):
+        try:
+            function(**{k: t.detach().clone() for k, t in tensors.items()})
+        except Exception as error:
+            return asked, error
+    return asked, None
+
+
+@contextmanager
+def _bool_replaced(answer: Callable[[Callable[[], bool], Any, Any], bool]) -> Iterator[None]:
+    import torch
+
+    def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any, **named: Any) -> Any:
+            own = partial(plain, *args, **named)
+            is_number = plain is item and args[0].dtype != torch.bool
+            return own() if is_number else answer(own, sys._getframe(1), args[0])
+
+        return asked
+
+    item = torch.Tensor.item
+    names = [(torch.Tensor, n) for n in ("__bool__", "item", "allclose", "equal")]
+    of_sizes = torch.SymBool, "__bool__"
+    places: list[tuple[Any, str]] = [*names, of_sizes, (torch, "allclose"), (torch, "equal")]
+    before = [(own, n, vars(own).get(n), getattr(own, n)) for own, n in places]
+    for own, name, _, plain in before:
+        setattr(own, name, asking(plain))
+    try:
+        yield
+    finally:
+        for own, name, held, _ in before:
+            if held is None:
+                delattr(own, name)
+            else:
+                setattr(own, name, held)
+
+
+def _is_raised(error: Exception, answer: Answer) -> bool:
+    """True if the function itself raises the error, by a statement that only raises.
+
+    A function that gets the answer as an argument may raise it too: check(bool((x > 0).all()),
+    "..").
+    """
+    places = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        places.append(traceback)
+        traceback = traceback.tb_next
+    *_, caller, last = [None, None, *places]
+    if last is None:
+        return False
+    frame = last.tb_frame
+    is_own = frame.f_code is answer.code
+    is_told = caller is not None and caller.tb_frame.f_code is answer.code
+    if not is_own and not (is_told and _is_given(frame, not answer.holds)):
+        return False
+    file, line = frame.f_code.co_filename, last.tb_lineno
+    return any(first <= line <= end for first, end in _raising(file, version_of(file)))
+
+
+def _is_given(frame: Any, truth: bool) -> bool:
+    """True if a bool is an argument of a call."""
+    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+    return any(frame.f_locals.get(name) is truth for name in names)
+
+
+def version_of(file: str) -> tuple[int, int]:
+    """Return (time, size) of a file, which identify its version."""
+    try:
+        status = os.stat(file)
+    except OSError:  # no file: the cell of a notebook
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=64)
+def _raising(file: str, version: tuple[int, int]) -> Sequence[tuple[int, int]]:
+    """Return the lines of statements that raise in this version of a file."""
+    linecache.checkcache(file)
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Raise | ast.Assert))
+    return [(n.lineno, n.end_lineno or n.lineno) for n in found]
+
+
+# ------------------------------------------------------------------------------------------ choices
+
+_MOST_TESTS = 3
+"""The truth tests of one call that may choose; there are up to 2**3 ways through it."""
+
+
+def on_all_paths(call: Callable[[], Any], answers: Sequence[Answer], inputs: Sequence[Any]) -> Any:
+    """Return where(t, result if t, result if not t) for each truth test t of a tensor in a call.
+
+    A test that validates has the answer that raises no error.
+    """
+    told: dict[Any, list[bool]] = {}
+    for a in answers:
+        told.setdefault((a.code, a.line), []).append(a.holds)
+    versions = [x._version for x in inputs]
+
+    def explored(path: Sequence[bool]) -> Any:
+        made, asked = _run_along(call, told, path, inputs)
+        for n in reversed(range(len(path), len(asked))):
+            if [x._version for x in inputs] != versions:
+                raise _depends("one of the branches changes an argument")
+            other = explored([*path, *[True] * (n - len(path)), False])
+            made = _either(asked[n], made, other, inputs[0].fake_mode)
+        return made
+
+    return explored(())
+
+
+def _run_along(
+    call: Callable[[], Any],
+    told: Mapping[Any, list[bool]],
+    path: Sequence[bool],
+    inputs: Sequence[Any],
+) -> tuple[Any, list[Any]]:
+    """Return (the result, the tensors tested) with the first tests answered, True from there."""
+    asked: list[Any] = []
+    left = {site: [*holds] for site, holds in told.items()}
+
+    def answer(plain: Any, frame: Any, x: Any) -> bool:
+        if holds := left.get((frame.f_code, frame.f_lineno)):
+            return holds.pop(0)
+        n = len(asked)
+        truth = _as_tensor(x, inputs, frame) if n < _MOST_TESTS else None
+        if truth is None or plain.func.__name__ in ("allclose", "equal"):
+            return bool(plain())
+        asked.append(truth)
+        return path[n] if n < len(path) else True
+
+    with _bool_replaced(answer):
+        return call(), asked
+
+
+def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
+    """Return a truth without axes that is tested; None of one of sizes that masks do not select."""
+    import sympy
+    import torch
+
+    if isinstance(x, torch.Tensor):
+        whole = x.numel() == 1
+        return (x.reshape(()) if x.dtype == torch.bool else x.reshape(()) != 0) if whole else None
+    if frame.f_code.co_filename.startswith(str(Path(torch.__file__).parent)):
+        return None
+    masks = inputs[0].fake_mode.selectors.values()
+    counted = {m.nonzero_memo.node.expr: m for m in masks if m.nonzero_memo is not None}
+    symbols, expr = x.node.expr.free_symbols, x.node.expr
+    known = {n.node.expr: n for t in inputs for n in t.shape if isinstance(n, torch.SymInt)}
+    known |= {u: counted[u].bool().sum() for u in symbols & counted.keys()}
+    if symbols.isdisjoint(counted) or not symbols <= known.keys():
+        return None
+    values = [known[u] for u in symbols]
+    return sympy.lambdify(list(symbols), expr, modules="math")(*values)
+
+
+def _depends(why: str) -> DeriveError:
+    return DeriveError(
+        f"the function cannot be read: the control flow depends on the values of a tensor, and "
+        f"{why}; pass the decision as an argument, or select values with torch.where",
+        kind="data-dependent",
+    )
+
+
+def _either(truth: Any, one: Any, other: Any, mode: Any) -> Any:
+    """Return two results as one, chosen by a truth."""
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    (a, form), (b, other_form) = tree_flatten(one), tree_flatten(other)
+    if form != other_form:
+        raise _depends("the branches return results of different structure")
+    pairs = zip(a, b, strict=True)
+    made = [x if mode.number(x) == mode.number(y) else _chosen(truth, x, y) for x, y in pairs]
+    return tree_unflatten(made, form)
+
+
+def _chosen(truth: Any, x: Any, y: Any) -> Any:
+    import torch
+
+    tensors = sum(isinstance(t, torch.Tensor) for t in (x, y))
+    numbers = sum(isinstance(t, int | float) for t in (x, y))
+    if not tensors or tensors + numbers < 2:
+        raise _depends("the branches return different objects")
+    if len({tuple(map(str, getattr(t, "shape", ()))) for t in (x, y)}) > 1:
+        raise _depends("the branches return results of different shapes")
+    return torch.where(truth, x, y)

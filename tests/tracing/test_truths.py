@@ -1,0 +1,111 @@
+"""A branch that depends on the values of tensors is a choice between the two results."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import derive
+
+X = torch.tensor([0.5, -1.5, 2.0, 0.25, -0.75], dtype=torch.float64)
+W = torch.tensor([1.0, -2.0, 0.5, -0.25, 3.0], dtype=torch.float64)
+
+
+def mean_of_some(x, w):
+    mask = w > 0
+    if mask.sum() == 0:
+        return x.sum() * 0
+    return x[mask].mean()
+
+
+def difference(x, w):
+    some, others = x[w > 0], x[w <= 0]
+    if some.numel() == 0 or len(others) < 2:
+        return 0.0 * x.sum()
+    return some.mean() - others.std()
+
+
+def rows(x, w):
+    y = torch.outer(x, w)[w > 0]
+    if y.numel() > 5:
+        return y.exp().mean()
+    return torch.zeros((), dtype=x.dtype)
+
+
+def chain(x, w):
+    if x.sum() > 0:
+        x = x * 2
+    elif (w > 0).all():
+        x = x / w
+    return x.exp().sum()
+
+
+def added(x, w):
+    total = 0
+    for bound in (0, 1):
+        mask = w > bound
+        if mask.any().item():
+            total = total + x[mask].square().mean()
+    return total + x.sum()
+
+
+def checked(x, w):
+    if (w > 100).any() or not (x < 100).all():
+        raise ValueError("large")
+    return x.sum() if w.max() > 0 else (x * w).sum()
+
+
+def caught(x, w):
+    try:
+        if w.max() < 0:
+            raise ValueError
+    except ValueError:
+        return (x * w).sum() * 3
+    return x.square().sum()
+
+
+def told(x, w):
+    if torch.isnan(w).any():
+        print("nan")
+    return (x * w).sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (mean_of_some, "y = where(sum[c](where(w[c] > 0, 1, 0)) == 0, sum[c2](x[c2])*0, mean["),
+        (difference, ")) < 2, sum["),
+        (rows, ")*size(c) > 5, mean[c2, c3 | gt[c2]](exp("),
+        (chain, "where(all["),
+        (added, "where(any["),
+        (checked, "y = where(amax[c](w[c]) > 0, sum[c2](x[c2]), sum["),
+        (caught, "where(amax["),
+        (told, "y = sum[c](x[c]*w[c])"),
+    ],
+)
+def test_both_branches_are_read(function, said):
+    op = derive.read_torch(function, X, W)
+    assert said in str(op)
+    read = derive.load(op)
+    for w in (W, -W, W.abs(), -W.abs(), W.abs() + 1):
+        x = [s * X.clone() for s in (1, -1)]
+        for values in x:
+            own = [t.clone().requires_grad_() for t in (values, w)]
+            want = function(*own)
+            have = read(*own)
+            torch.testing.assert_close(have, want)
+            if not want.requires_grad:
+                want = want + own[0].sum() * 0
+            grads = (torch.autograd.grad(y, own, materialize_grads=True) for y in (have, want))
+            for a, b in zip(*grads, strict=True):
+                torch.testing.assert_close(a, b)
+
+
+def test_a_branch_that_changes_an_argument_is_refused():
+    def f(x):
+        if x.sum() > 0:
+            x.mul_(2)
+        return x.exp()
+
+    with pytest.raises(derive.DeriveError, match="changes an argument"):
+        derive.read_torch(f, X)
