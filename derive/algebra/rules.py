@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import cycle
 
 from derive.algebra.expr import Call, Delta, Expr, Index, free_indices, sort_key
+from derive.algebra.parity import in_one_direction
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -252,6 +253,23 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
             ("logsigmoid(x[n]) + logsigmoid(-x[n])", "logsigmoid(x[n]) + logsigmoid(-x[n])"),
         ),
         functions=("logsigmoid",),
+    ),
+    SumRule(
+        "parity",
+        "f(−u) = f(u) or −f(u)",
+        "the number of different functions",
+        in_one_direction,
+        examples=(
+            (
+                "w[n]*cos(x[n] - w[n]) + cos(w[n] - x[n])",
+                "w[n]*cos(x[n] - w[n]) + cos(x[n] - w[n])",
+            ),
+            (
+                "tanh(x[n] - w[n]) - w[n]*tanh(w[n] - x[n])",
+                "tanh(x[n] - w[n]) + w[n]*tanh(x[n] - w[n])",
+            ),
+            ("exp(x[n] - w[n]) + 2*exp(w[n] - x[n])", "exp(x[n] - w[n]) + 2*exp(w[n] - x[n])"),
+        ),
     ),
 )
 

@@ -1,0 +1,78 @@
+"""Even and odd functions in two directions: f(b - a) = f(a - b) or -f(a - b).
+
+The gradient of pairwise terms has both, one for each element of the pair.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from derive.algebra.expr import Call, Expr, Num, Pow
+from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly, raised, scale
+
+_EVEN = frozenset("abs cos cosh".split())
+_ODD = frozenset("asin atan erf erfinv round sign sin sinh tan tanh trunc".split())
+
+
+@lru_cache(maxsize=8192)
+def _upright(e: Expr) -> tuple[Expr, int]:
+    """Return (u, sign) with e = sign*u, where u is the same for e and its mirror images."""
+    match e:
+        case Poly():
+            made = _same_way(e)
+            assert isinstance(made, Poly)
+            negative = bool(made.terms) and made.terms[0].coef < 0
+            return (scale(made, -1), -1) if negative else (made, 1)
+        case Call(name, (arg,)) if name in _EVEN | _ODD:
+            u, sign = _upright(arg)
+            return Call(name, (u,)), sign if name in _ODD else 1
+        case Pow(base, Num(n)) if n.denominator == 1:
+            u, sign = _upright(base)
+            return Pow(u, e.exponent), sign if n % 2 else 1
+    return e.map(_same_way), 1
+
+
+def _same_way(e: Expr) -> Expr:
+    """Return an equal expression whose even and odd functions are upright."""
+    if isinstance(e, Poly):
+        return poly(_upright_term(t) for t in e.terms)
+    return _upright(e)[0] if _upright(e)[1] > 0 else e.map(_same_way)
+
+
+def _upright_term(t: Term) -> Term:
+    sign = 1
+    factors: list[Expr] = []
+    for f in t.factors:
+        u, own = _upright(f)
+        sign, factors = sign * own, [*factors, u]
+    return make_term(t.coef * sign, t.binders, factors)
+
+
+def in_one_direction(p: Poly) -> Poly | None:
+    """Return a sum whose factors f(-u) are f(u) or -f(u), if it has both; else None."""
+    if len(p.terms) < 2:
+        return None
+    alike: dict[Expr, dict[Expr, int]] = {}
+    for base in dict.fromkeys(base_and_power(f)[0] for t in p.terms for f in t.factors):
+        u, sign = _upright(base)
+        alike.setdefault(u, {})[base] = sign
+    instead: dict[Expr, tuple[Expr, int]] = {}
+    for u, signs in alike.items():
+        if len(signs) > 1:
+            # Summed indices sort first, and x[i] - x[j] with a summed j reads best.
+            kept = next(base for base in signs if base is not u)
+            instead |= {base: (kept, signs[base] * signs[kept]) for base in signs}
+    return poly(_turned(t, instead) for t in p.terms) if instead else None
+
+
+def _turned(t: Term, instead: dict[Expr, tuple[Expr, int]]) -> Term:
+    coef = t.coef
+    factors: list[Expr] = []
+    for f in t.factors:
+        base, power = base_and_power(f)
+        kept, sign = instead.get(base, (base, 1))
+        if sign < 0 and power.denominator > 1:
+            kept, sign = base, 1
+        coef = coef * sign if power % 2 else coef
+        factors.append(raised(kept, power))
+    return make_term(coef, t.binders, factors)
