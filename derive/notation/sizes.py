@@ -80,6 +80,7 @@ class SizeSolver:
                 elif isinstance(axis, Composite):
                     at = d.equations[tensor].at if tensor in d.equations else d.tensors[tensor].at
                     self._composites.append((key, axis, at))
+                    self._known.products[key] = composite_size(axis)
                 elif axis is num(0):
                     self._ones.add(key)
         sized = union_find.made_of_others(self.definitions, d.fixed)

@@ -73,6 +73,8 @@ class SizeClasses(Classes):
     def __init__(self) -> None:
         super().__init__()
         self.given: dict[str, Expr] = {}
+        self.products: dict[str, Expr] = {}
+        """The sizes of axes that are declared as composites, before they are given."""
         self._why: dict[str, str] = {}
 
     def join(self, a: str, b: str) -> None:
@@ -98,8 +100,17 @@ class SizeClasses(Classes):
             )
 
     def is_same(self, a: Expr, b: Expr) -> bool:
-        """True if both are equal after known sizes are substituted."""
-        one, other = self.expanded(a), self.expanded(b)
+        """True if both are equal after known sizes are substituted.
+
+        The smallest of several sizes is another one if all of them are.
+        """
+        for one, other in ((a, b), (b, a)):
+            if isinstance(one, Call) and one.function == "minimum":
+                return all(self.is_same(part, other) for part in one.args)
+        products: dict[Expr, Expr] = {
+            Size(self.root(key)): size for key, size in self.products.items()
+        }
+        one, other = (self.expanded(replace(self.canonical(e), products.get)) for e in (a, b))
         return factors(one, self.given.get) == factors(other, self.given.get)
 
     def canonical(self, e: Expr) -> Expr:

@@ -30,6 +30,16 @@ def test_a_fixed_size_and_a_composite_follow():
     assert found["d"].size is not None or found["d"].sources
 
 
+@pytest.mark.parametrize("form", ["{}*R[n]", "{} + R[n]*amax[u | u < n](R[u])"])
+def test_the_smallest_of_equal_products_is_the_product(form):
+    """size(n) is the smaller of two axes (k l), and is read as (k l) itself."""
+    text = "op f(R[(k l)], W[(k l)], v[k]; size(l)=4) -> e, g\ne[n] = {}\ng[l,k] = e[(k l)]*v[k]"
+    op = parse(text.format(form.format("W[size(n) - 1 - n]")))
+    given = [torch.arange(1.0, 1 + size) for size in (12, 12, 3)]
+    e, g = load(op)(*given)
+    torch.testing.assert_close(g, (e.unflatten(0, (3, 4)) * given[2][:, None]).T)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
