@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from derive.program import flop_rules
 from derive.program.cse import Line
 from derive.program.dataflow import Aliases, Forward, Owner
 from derive.program.gradient_predication import any_wanted
@@ -35,6 +36,7 @@ from derive.program.torch_ir import (
     Subscript,
     names_in,
     operands,
+    subexpressions,
 )
 from derive.program.torch_ops import torch_op
 
@@ -81,7 +83,13 @@ def copy_aliases(
 def is_rearrangement(
     lines: Sequence[Line], outputs: Collection[str], inputs: Iterable[str]
 ) -> bool:
-    """True if all outputs are views of inputs, which torch's autograd tracks itself."""
+    """True if all outputs are views of inputs, which torch's autograd tracks itself.
+
+    A recurrence of one step is a view of its operand; one of several computes.
+    """
+    parts = (part for line in lines for part in subexpressions(line.code))
+    if any(torch_op(part).flops is flop_rules.recurrence for part in parts):
+        return False
     aliases = Aliases(inputs)
     given = set(aliases.known)
     aliases.run(lines)

@@ -118,7 +118,7 @@ def in_precision(
     ``vectors`` are names with at most one axis: a product with one is treated as any other sum.
     ``integers`` are the integer tensors.
     """
-    products = Products.of(lines, vectors)
+    products = Products.of(lines, vectors, integers)
     often = roundings(lines, given, integers)
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
@@ -249,9 +249,9 @@ def cast_where_made(lines: Sequence[Line], results: Collection[str]) -> list[Lin
 
 @dataclass(frozen=True)
 class Products:
-    """Selects the matrix products: without ``vectors`` and without ``positions``.
+    """Selects the matrix products: without ``vectors``, ``positions``, or ``integers`` alone.
 
-    Half precision cannot represent all positions, which must be exact. If a call adds a product to
+    Half precision cannot represent all integers, which must be exact. If a call adds a product to
     a tensor that is not a product, it belongs to an expanded square, which cancels. Then no product
     is selected.
     """
@@ -259,9 +259,12 @@ class Products:
     vectors: frozenset[str]
     squares: bool
     positions: frozenset[str] = frozenset()
+    integers: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, lines: Sequence[Line], vectors: Collection[str]) -> Products:
+    def of(
+        cls, lines: Sequence[Line], vectors: Collection[str], integers: Collection[str] = ()
+    ) -> Products:
         parts = (part for line in lines for part in subexpressions(line.code))
         added = ADDED_PRODUCTS.values()
         made = {line.name for line in lines if torch_op(line.code).contracts}
@@ -271,11 +274,12 @@ class Products:
             and not _is_matmul_or_name(part.args[0], made)
             for part in parts
         )
-        positions: set[str] = set()
+        positions, whole = set[str](), set(integers)
         for line in lines:
-            if _is_of_positions(line.code, positions):
-                positions.add(line.name)
-        return cls(frozenset(vectors), squares, frozenset(positions))
+            for known in (positions, whole):
+                if _is_of_positions(line.code, known):
+                    known.add(line.name)
+        return cls(frozenset(vectors), squares, frozenset(positions), frozenset(whole))
 
     def has(self, code: Code) -> bool:
         """True if the code is such a product."""
@@ -285,6 +289,7 @@ class Products:
         added = dict(torch_op(code).absent)
         parts = [part for n, part in enumerate(code.parts()) if n not in added]
         exact = any(_is_of_positions(part, self.positions) for part in parts)
+        exact = exact or _is_of_positions(code, self.integers)
         return not exact and not any(map(self._is_vector, parts))
 
     def _is_vector(self, code: Code) -> bool:
@@ -311,7 +316,7 @@ def _is_matmul_or_name(code: Code, made: Collection[str]) -> bool:
 
 
 def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
-    """True if the code is a tensor of positions and numbers only."""
+    """True if the code is a tensor of these or other positions, and of numbers."""
     found, pending = False, [code]
     while pending:
         match pending.pop():

@@ -52,6 +52,10 @@ from derive.lowering.patterns.scatter_elements import (
     only_if,
 )
 from derive.lowering.patterns.scatter_slices import added_by_place, sum_by_lookups, sum_by_places
+from derive.lowering.patterns.segment_products import (
+    sum_of_products_of_others,
+    sum_weighted_by_segments,
+)
 from derive.lowering.patterns.segment_reductions import (
     any_by_place,
     extremum_by_place,
@@ -82,6 +86,17 @@ SUMS = (
         cumulative_sum_of_several,
     ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
+    Pattern(
+        "recurrence of segments",
+        "Sum_k [t <= k] x(k) Prod_l [t < l <= k] a(l) = r(t) = x(t) + a(t + 1) r(t + 1)",
+        sum_weighted_by_segments,
+    ),
+    Pattern(
+        "recurrences of others",
+        "Sum_s,k [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k, l != t] a(l) = p(t) r(t), "
+        "p from the other end",
+        sum_of_products_of_others,
+    ),
     Pattern(
         "recurrence of products",
         "Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j) = Prod_{j < k} a(j) * r(k), "

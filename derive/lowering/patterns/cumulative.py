@@ -60,7 +60,7 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
     """Return the condition as a comparison of a binder with an index of the same extent."""
     conditions = conditions_of(condition)
     for c in conditions:
-        found = _compared_indices(bounds, binders, c)
+        found = compared_indices(bounds, binders, c)
         if found is None:
             continue
         others = [x for x in conditions if x is not c]
@@ -72,7 +72,7 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
     return None
 
 
-def _compared_indices(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
+def compared_indices(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
     """Return the relation if it is 0 <= +-(binder - index) or 0 < +-(binder - index)."""
     if not isinstance(c, Rel) or c.op not in ("<", "<="):
         return None

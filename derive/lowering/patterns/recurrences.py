@@ -112,7 +112,7 @@ def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
     body = substitute(let.body, mapping)
     if mapping[let.binders[0]] is not along.index or along.binder in free_indices(body):
         return None
-    factors = _with_axes_of(scope, scope.lower(scope.nested(body), order), order)
+    factors = with_axes_of(scope, scope.lower(scope.nested(body), order), order)
     if along.index not in factors.axes:
         factors = scope.frame.expand(factors, order, scope.like)
     x = _summand(scope, found, order)
@@ -141,7 +141,7 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     other = along.binder if after else along.index
     at: dict[Index, Expr] = {weight.index: along.index, other: along.index}
     a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
-    a, level = (_with_axes_of(scope, value, order) for value in (a, level))
+    a, level = (with_axes_of(scope, value, order) for value in (a, level))
     # exp(-inf - F) is 0 for F = -inf too: such a row has no terms.
     least = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
     level = level.call("clamp_min", least)
@@ -189,7 +189,7 @@ def sum_of_ties(scope: Scope, s: Summation) -> Value | None:
     free = {along.index} | indices_of((tie, x))
     order = [i for i in s.order if i in free]
     value = _summand(scope, RunningSum(along, x, (), s), order)
-    level = _with_axes_of(scope, scope.lower(substitute(top, here), order), order)
+    level = with_axes_of(scope, scope.lower(substitute(top, here), order), order)
     place, turned = scope.frame.place(value, along.index), not along.is_reversed
     sides = [from_either_end(v.code, place, turned) for v in (value, level)]
     code = from_either_end(FunctionCall("rt.sum_while_equal", (*sides, place)), place, turned)
@@ -252,7 +252,7 @@ def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:
     return scope.frame.expand(value, order, scope.like)
 
 
-def _with_axes_of(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+def with_axes_of(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
     """Return the value with one axis for each index of order, of size 1 if it lacks the index."""
     value = scope.frame.fit(scope.as_float(value), order)
     return scope.frame.fill(value, [i if i in value.axes or i.group else None for i in order])

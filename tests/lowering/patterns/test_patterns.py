@@ -40,6 +40,10 @@ EXAMPLES = {
     "convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "transposed convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "cumulative reduction": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
+    **dict.fromkeys(
+        ("recurrence of segments", "recurrences of others"),
+        "op f(x[t], a[t]) -> y\ny[t] = sum[k | t<=k](x[k]*prod[l | t<=l and l<k](a[l]))",
+    ),
     "recurrence of products": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
     "recurrence of exponentials": "op f(x[k]) -> y\ny[k] = logsumexp[l | l <= k](x[l])",
     "recurrence of ties": "op f(A[n,k]) -> y\ny[n,k] = amax[l | l<=k](A[n,l])",

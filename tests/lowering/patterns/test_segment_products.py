@@ -1,0 +1,178 @@
+"""Sums weighted by products over the positions between two are linear recurrences.
+
+Each operation is held against torch's autograd of the formula with a matrix of all products.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from kit.each import each_row
+
+torch = pytest.importorskip("torch")
+
+import derive  # noqa: E402
+
+n, d, e = 3, 2, 4
+
+
+def products(a, takes_low, takes_high):
+    """D[.., low, high], the products of a[.., l] over the l between."""
+    low, high, at = (
+        torch.arange(a.shape[-1]).view(s) for s in ((-1, 1, 1), (1, -1, 1), (1, 1, -1))
+    )
+    inside = (at >= low) if takes_low else (at > low)
+    inside = inside & ((at <= high) if takes_high else (at < high))
+    return torch.where(inside, a[..., None, None, :], 1).prod(-1)
+
+
+def upper(T, strict=False):
+    return torch.ones(T, T, dtype=torch.float64).triu(int(strict))
+
+
+def assert_alike(op, plain, shapes):
+    generator = torch.Generator().manual_seed(5)
+    own = [
+        torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes
+    ]
+    have, want = derive.load(op)(*own), plain(*own)
+    torch.testing.assert_close(have, want)
+    for _ in range(2):
+        first, other = (
+            torch.autograd.grad(y.sin().sum(), own, create_graph=True, materialize_grads=True)
+            for y in (have, want)
+        )
+        torch.testing.assert_close(first, other)
+        have, want = (torch.cat([g.flatten() for g in grads]) for grads in (first, other))
+        have, want = (y + 0 * sum(x.sum() for x in own) for y in (have, want))
+
+
+def code_of(op):
+    """The Function and what follows, without the helpers."""
+    text = derive.source(op, standalone=False)
+    return text[text.index("class ") :]
+
+
+FORMS = list(itertools.product(("t", "k"), ("<=", "<"), ("<=", "<"), ("<=", "<")))
+
+
+@pytest.mark.parametrize("form", FORMS, ids="".join)
+def test_either_end_may_belong_to_the_product(form):
+    low, order, first, last = form
+    high = "k" if low == "t" else "t"
+    op = derive.parse(
+        "op f(x[n,t], a[n,t]) -> y\n"
+        f"y[n,t] = sum[k | {low} {order} {high}]"
+        f"(x[n,k]*prod[l | {low} {first} l and l {last} {high}](a[n,l]))"
+    )
+
+    def plain(x, a):
+        all_products = products(a, first == "<=", last == "<=") * upper(x.shape[1], order == "<")
+        along = "nk,ntk->nt" if low == "t" else "nk,nkt->nt"
+        return torch.einsum(along, x, all_products)
+
+    if form[1:] != ("<", "<=", "<="):
+        # There, the gradient for a has no pair with both at the same place.
+        assert ".prod(" not in code_of(op) and "exclusive_prod" not in code_of(op)
+    for T in (1, 2, 5, 8):
+        assert_alike(op, plain, [(n, T), (n, T)])
+
+
+T = 5
+OPERATIONS = {
+    "x[n,t], a[t] -> y; y[n,t] = sum[k | t <= k](x[n,k]*prod[l | t <= l and l < k](a[l]))": (
+        lambda x, a: (products(a, 1, 0) * upper(T) * x[:, None]).sum(-1),
+        [(n, T), (T,)],
+    ),
+    "x[t], a[n,t], w[n] -> y; "
+    "y[t] = sum[n,k | k <= t](w[n]*x[k]*prod[l | k < l and l <= t](a[n,l]))": (
+        lambda x, a, w: torch.einsum("nkt,n,k->t", products(a, 0, 1) * upper(T), w, x),
+        [(T,), (n, T), (n,)],
+    ),
+    "x[n,t], a[n,t], w[t] -> y; "
+    "y[n,t] = w[t]*sum[k | k <= t and x[n,k] > 0](x[n,k]*prod[l | k < l and l <= t](a[n,l]))": (
+        lambda x, a, w: w * (products(a, 0, 1) * upper(T) * x.relu()[:, :, None]).sum(1),
+        [(n, T), (n, T), (T,)],
+    ),
+    # gated linear attention
+    "q[t,d], k[s,d], v[s,e], a[t,d]; size(s)=size(t) -> y; "
+    "y[t,e] = "
+    "sum[s,d | s <= t](q[t,d]*k[s,d]*v[s,e]*prod[l | s < l and l <= t](sigmoid(a[l,d])))": (
+        lambda q, k, v, a: torch.einsum(
+            "td,sd,se,dst->te", q, k, v, products(a.sigmoid().T, 0, 1) * upper(T)
+        ),
+        [(T, d), (T, d), (T, e), (T, d)],
+    ),
+    # a selective state-space model
+    "u[t,d], r[t,d], A[d,n], B[t,n], C[t,n] -> y; "
+    "y[t,d] = sum[s,n | s <= t]"
+    "(C[t,n]*B[s,n]*r[s,d]*u[s,d]*prod[l | s < l and l <= t](exp(r[l,d]*A[d,n])))": (
+        lambda u, r, A, B, C: torch.einsum(
+            "tn,sn,sd,dnst->td",
+            *(C, B, r * u),
+            products((r.T[:, None] * A[:, :, None]).exp(), 0, 1) * upper(T),
+        ),
+        [(T, d), (T, d), (d, n), (T, n), (T, n)],
+    ),
+    # advantages of episodes
+    "x[n,t], b[n,t]; g=0.9 -> y; "
+    "y[n,t] = sum[k | t <= k](g**(k - t)*x[n,k]*prod[l | t <= l and l < k](1 - b[n,l]))": (
+        lambda x, b: (products(0.9 * (1 - b), 1, 0) * upper(T) * x[:, None]).sum(-1),
+        [(n, T), (n, T)],
+    ),
+}
+
+
+@each_row("text", OPERATIONS)
+def test_no_tensor_has_two_positions(text):
+    plain, shapes = OPERATIONS[text]
+    inputs, _, body = text.partition(" -> ")
+    result, _, body = body.partition("; ")
+    op = derive.parse(f"op f({inputs}) -> {result}\n{body}")
+    assert "linear_recurrence(" in code_of(op) and "exclusive_prod" not in code_of(op)
+    assert_alike(op, plain, shapes)
+
+
+MATRICES = {
+    "M[t,k]*x[n,k]*prod[l | t <= l and l < k](a[n,l])": lambda x, a, M: torch.einsum(
+        "tk,nk,ntk->nt", M, x, products(a, 1, 0) * upper(T)
+    ),
+    "M[k,t]*x[n,k]*prod[l | t <= l and l < k](a[n,l]*M[l,k])": lambda x, a, M: torch.einsum(
+        "kt,nk,ntk->nt",
+        *(M, x),
+        torch.stack([products(a * M[:, k], 1, 0)[:, :, k] for k in range(T)], -1) * upper(T),
+    ),
+}
+
+
+@each_row("text", MATRICES)
+def test_a_factor_of_both_positions_keeps_the_matrix(text):
+    op = derive.parse(f"op f(x[n,t], a[n,t], M[t,k]) -> y\ny[n,t] = sum[k | t <= k]({text})")
+    assert "linear_recurrence(" not in code_of(op)
+    assert_alike(op, MATRICES[text], [(n, T), (n, T), (T, T)])
+
+
+def test_what_no_product_takes_may_be_infinite():
+    """a[size(t) - 1] belongs to no product of l < k, and a[0] to none of l > t."""
+    for first, last, end in (("<=", "<", -1), ("<", "<=", 0), ("<", "<", -1)):
+        op = derive.parse(
+            "op f(x[t], a[t]) -> y\n"
+            f"y[t] = sum[k | t <= k](x[k]*prod[l | t {first} l and l {last} k](a[l]))"
+        )
+        x, a = (torch.rand(T, dtype=torch.float64).requires_grad_() for _ in range(2))
+        with torch.no_grad():
+            a[end] = torch.inf
+        y = derive.load(op)(x, a)
+        assert y.isfinite().all()
+        assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (x, a)))
+
+
+def test_integers_stay_whole():
+    op = derive.parse(
+        "op f(x[t]: int, a[t]: int, w[t], z[i]) -> y\n"
+        "m[t] = sum[k | t <= k](x[k]*prod[l | t <= l and l < k](a[l]))\n"
+        "y[t] = w[t]*z[m[t]]"
+    )
+    x, a, w = torch.tensor([1, 1, 3]), torch.tensor([1, 1, 4]), torch.tensor([2.0, 3.0, 5.0])
+    assert derive.load(op)(x, a, w, torch.arange(6.0)).tolist() == [10, 12, 15]
