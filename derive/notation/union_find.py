@@ -96,7 +96,8 @@ class SizeClasses(Classes):
                 at,
                 "two-sizes",
                 f"index {name} has two sizes: {one} ({first}) and {other} ({why})"
-                f"{self.axes(root)}; rename one of the two indices",
+                f"{self.axes(root)}; rename one of the two indices, or read a part of the longer "
+                f"axis at {name} + start, with a parameter start=0",
             )
 
     def is_same(self, a: Expr, b: Expr) -> bool:
@@ -216,7 +217,8 @@ def refuse_cyclic_sizes(
     fail(
         place,
         "circular-size",
-        f"the size of {first} depends on itself{through}; define one by other sizes",
+        f"the size of {first} depends on itself{through}; define one by other sizes, or read a "
+        "part of an axis at an index + start, with a parameter start=0",
     )
 
 
