@@ -34,6 +34,7 @@ from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
+from derive.calculus.ring import ring_rule
 from derive.calculus.softmax import with_values_named
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
@@ -129,6 +130,7 @@ def differentiate(
     rules: Rules = (
         *DELTA_RULES,
         *unit_axes(op),
+        ring_rule(bounds_of(op)),
         *fold_rules(lets, made),
         *FUNCTION_RULES,
         *quotient_rules(lets),

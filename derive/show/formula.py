@@ -15,7 +15,7 @@ from itertools import count
 
 from derive.algebra import expr as ex
 from derive.algebra.substitution import primed, replace, substitute
-from derive.show.identities import AxisFunction
+from derive.show.identities import AxisFunction, remainder
 from derive.show.legible import is_interval, legible
 from derive.show.mathml import MathML
 from derive.show.typeset import Latex, Style
@@ -157,8 +157,8 @@ class _Printer:
         match e:
             case ex.Num() | ex.Mul() | ex.Pow(_, ex.Num()):
                 return self.product(e)
-            case ex.Add(args):
-                return self.sum(args)
+            case ex.Add():
+                return self.sum(e)
             case ex.Const(name):
                 return style.constants.get(name, name), _ATOM
             case ex.Index(name) | ex.Param(name):
@@ -227,12 +227,15 @@ class _Printer:
         starred = isinstance(e, ex.Index | ex.Composite)
         return self.position(e) if starred else self.text(e, _ATOM)
 
-    def sum(self, args: Sequence[ex.Expr]) -> tuple[str, int]:
+    def sum(self, e: ex.Add) -> tuple[str, int]:
         """Print a sum: positive terms, then negative ones, then terms with a Σ.
 
         A constant follows a difference of tensors: a − b + eps. A positive term comes first.
+        x - n*floor(x/n) is x mod n.
         """
-        terms = [_split_product(term) for term in _associative_operands(ex.Add, args)]
+        if found := remainder(e):
+            return self.style.modulo.join(self.text(part, _POW) for part in found), _MUL
+        terms = [_split_product(term) for term in _associative_operands(ex.Add, e.args)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
         terms.sort(
             key=lambda term: (

@@ -223,6 +223,16 @@ def _is_in_range(d: ex.Delta, c: ex.Expr) -> bool:
     return any(n is not None and n >= 0 for n in more)
 
 
+def remainder(e: ex.Expr) -> tuple[ex.Expr, ex.Expr] | None:
+    """Return (x, n) if e is x - n*int(floor(x/n)), which is x mod n; else None."""
+    for part in ex.walk(e):
+        match part:
+            case ex.Call("int", (ex.Call("floordiv", (x, n)),)):
+                if form(e) == form(x) - form(n) * Polynomial.of(part):
+                    return x, n
+    return None
+
+
 def form(e: ex.Expr) -> Polynomial:
     """Return a tree as a polynomial."""
     if isinstance(e, ex.Add):

@@ -36,6 +36,7 @@ class MathML(Style):
     conjunction, disjunction = "<mo>∧</mo>", "<mo>∨</mo>"
     negation = "<mo>¬</mo>"
     comma = '<mo separator="true">,</mo>'
+    modulo = '<mo form="infix">mod</mo>'
     relations: Mapping[str, str] = {
         op: f'<mo form="infix">{escape(sign.strip())}</mo>' for op, sign in Style.relations.items()
     }

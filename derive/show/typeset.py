@@ -37,6 +37,7 @@ class Style:
     times, plus, minus, negative = "·", " + ", " − ", "−"
     conjunction, disjunction, negation = " and ", " or ", "not "
     comma = ", "
+    modulo = " mod "
     relations: Mapping[str, str] = {
         "==": " = ",
         "!=": " ≠ ",
@@ -125,6 +126,7 @@ class Latex(Style):
     encloses = True
     times, minus, negative = r" \, ", " - ", "-"
     conjunction, disjunction, negation = r" \land ", r" \lor ", r"\lnot "
+    modulo = r" \bmod "
     relations: Mapping[str, str] = {
         "==": " = ",
         "!=": r" \ne ",

@@ -40,7 +40,7 @@ from derive.lowering.patterns.recurrences import (
     sum_weighted_by_exponentials,
     sum_weighted_by_products,
 )
-from derive.lowering.patterns.roll import added_ring, at_ring, read_ring
+from derive.lowering.patterns.roll import added_ring, product_on_ring, read_ring
 from derive.lowering.patterns.scatter_elements import (
     along_each_axis,
     at_computed,
@@ -152,7 +152,6 @@ PLACEMENTS = (
         "Sum_n delta(m, n // size(d)) delta(d, n % size(d)) f(n) = f.unflatten(..)[m, d]",
         at_digits,
     ),
-    Pattern("places on a ring", "Sum_k delta(i, (k + s) % size) f(k) = f.roll(s)[i]", at_ring),
     Pattern("numbered places", "delta(i, m) delta(j, n) f = f with zeros around it", at_numbers),
     Pattern("places", "Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]", at_computed),
     Pattern(
@@ -195,6 +194,9 @@ ADDED = (
 PRODUCTS = (
     Pattern("piece", "[m < s] f(m) = cat(f, 0)[m]", product_in_pieces),
     Pattern("zeros outside", "[0 <= e < size] X[e if 0 <= e < size] = padded X[e]", zero_outside),
+    Pattern(
+        "product on a ring", "X[(i + s) % n] Y[(i + s) % n] = (X Y).roll(-s)[i]", product_on_ring
+    ),
     Pattern("scaled branches", "x ([c] + s [not c]) = where(c, x, s x)", scaled_by_branches),
 )
 """Products without deltas."""

@@ -2,7 +2,7 @@
 
     [i < s] f(i - s + size(i)) + [s <= i] f(i - s)  =  f.roll(s)[i]
     X[(i - s) % size(i)]                            =  X.roll(s)[i]
-    Sum_k delta(i, (k + s) % size(i)) f(k)          =  f.roll(s)[i]
+    X[(i - s) % size(i)] Y[(i - s) % size(i)]       =  (X Y).roll(s)[i]
 
 A branch reads positions of the axis wherever it is taken. If any i takes the first branch, i = 0
 does, so s <= size(i). If any takes the second, the last i does, so 0 <= s. Hence every i reads f
@@ -34,9 +34,9 @@ from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import without_guards
 from derive.lowering.ground.context import Scope
+from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import AxisRead, is_given, number_of
-from derive.lowering.patterns.scatter_elements import Placed, Placement
 
 _MOST_TERMS = 24
 
@@ -122,18 +122,39 @@ def read_ring(scope: Scope, r: AxisRead) -> Value | None:
     return _roll_axis(scope, r.value.at(r.n, i), i, -shift)
 
 
-def at_ring(scope: Scope, p: Placement) -> Placed | None:
-    """Sum_k delta(i, (k + c) % size) f(k) = f.roll(c)[i]."""
-    if p.only is None:
+def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) -> Value | None:
+    """f((i + c) % size) g((i + c) % size) = (f g).roll(-c)[i]."""
+    for i in order:
+        found: dict[Polynomial, list[tuple[Expr, Expr]]] = {}
+        for f in factors if not i.group else ():
+            if (read := _read_on_ring(scope.frame.bounds, f, i)) is not None:
+                found.setdefault(read[1], []).append((f, read[0]))
+        for shift, several in found.items():
+            if len(several) > 1:
+                whole, turned = (product_of(x) for x in zip(*several, strict=True))
+                value = _roll_axis(scope, scope.lower(turned, order), i, -shift)
+                rest = [f for f in factors if f not in factors_of(whole)]
+                if value is None or not rest:
+                    return value
+                other = scope.as_float(scope.lower(product_of(rest), order))
+                return elementwise_product(scope.frame, other, scope.as_float(value), order)
+    return None
+
+
+def _read_on_ring(bounds: Bounds, f: Expr, i: Index) -> tuple[Expr, Polynomial] | None:
+    """Return (f at i, c) of a factor that reads tensors at (i + c) % size, and i nowhere else."""
+    if isinstance(f, Iverson) or i not in free_indices(f):
         return None
-    axis, position = p.only
-    found = _on_ring(scope.frame.bounds, position, axis.extent)
-    if found is None or not {found[0]} <= {*p.summed} & {*p.source.indices}:
+    read = {p for a in accesses(f) for p in a.positions if i in free_indices(p)}
+    if len(read) != 1:
         return None
-    k, shift = found
-    value = p.source.at(p.source.axes.index(k), axis)
-    made = _roll_axis(scope, value, axis, shift)
-    return None if made is None else (made, False)
+    (position,) = read
+    found = _on_ring(bounds, position, i.extent)
+    if found is None:
+        return None
+    turned = Index(f"%{i.name}", i.extent)
+    moved = replace(f, lambda part: turned if part is position else None)
+    return None if i in free_indices(moved) else (substitute(moved, {turned: i}), found[1])
 
 
 def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polynomial] | None:
