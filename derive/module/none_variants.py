@@ -363,6 +363,8 @@ def _default_number(t: Tensor) -> Number:
 
 def _is_pair(code: Code) -> bool:
     """True for an extremum with its position, a pair that has no shape."""
+    if isinstance(code, Conditional):
+        return _is_pair(code.then) or _is_pair(code.other)
     return isinstance(code, MethodCall) and code.name in ("max", "min") and bool(code.args)
 
 
