@@ -50,8 +50,15 @@ MIXED = (
     "sum[t](a{k}[b,n,t]*g{k}[b,t,c])",
     "softmax[n]({h})*z[b,n,c]",
     "tanh(sum[t | t <= n](g{k}[b,t,c]))",
+    "sum[t | t <= n](g{k}[b,t,c]*prod[i | t < i and i <= n](sigmoid(z[b,i,c])))",
+    "sum[t | n <= t](z[b,t,c]*v[t]*prod[i | n <= i and i < t](tanh(g{k}[b,i,c])))",
+    "{h}*g{k}[b,(n + 1) % size(n),c] - sin(g{k}[b,(n - 2) % size(n),c])",
+    "u{k}[b,n] = sum[c]({h}*w[c])\nsum[t](sin(u{k}[b,n] - u{k}[b,t])*g{k}[b,t,c])",
 )
-"""Norms, attentions, layers and running sums of g{k}; the last line is the result."""
+"""Norms, attentions, layers, running sums, recurrences, stencils and pairs of g{k}.
+
+The last line is the result.
+"""
 WEIGHTS = (
     "{}",
     "{}*v[n]",

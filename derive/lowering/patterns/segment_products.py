@@ -223,9 +223,12 @@ def _recurrence(
     ]
     if all(value.kind != "float" for value in parts):
         return None
-    x, weight = (with_axes_of(scope, value, order) for value in parts)
+    x, weight = (scope.as_float(scope.frame.fit(value, order)) for value in parts)
     x = scope.frame.expand(x, order, scope.like)
-    weight = weight if t in weight.axes else scope.frame.expand(weight, order, scope.like)
+    if t in weight.axes:
+        weight = with_axes_of(scope, weight, order)
+    else:
+        weight = scope.frame.expand(weight, order, scope.like)
     place, turned = scope.frame.place(x, t), not along.is_reversed
 
     def moved(code: Code, by: int) -> Code:

@@ -95,6 +95,14 @@ OPERATIONS = {
         lambda x, a, w: w * (products(a, 0, 1) * upper(T) * x.relu()[:, :, None]).sum(1),
         [(n, T), (n, T), (T,)],
     ),
+    "a[t] -> y; y[t] = sum[k | k <= t](prod[l | k < l and l <= t](a[l]))": (
+        lambda a: (products(a, 0, 1) * upper(T)).sum(0),
+        [(T,)],
+    ),
+    "x[t], b -> y; y[t] = sum[k | k <= t](x[k]*prod[l | k <= l and l <= t](b))": (
+        lambda x, b: (products(b.expand(T), 1, 1) * upper(T) * x[:, None]).sum(0),
+        [(T,), ()],
+    ),
     # gated linear attention
     "q[t,d], k[s,d], v[s,e], a[t,d]; size(s)=size(t) -> y; "
     "y[t,e] = "
