@@ -213,12 +213,15 @@ def _join_cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tup
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
-    """Return the logsumexp, product or extremum over the positions up to the current one."""
+    """Return the logsumexp, product or extremum over the positions up to the current one.
+
+    What other conditions exclude is replaced by the neutral element.
+    """
     name = let.reduction.cumulative
     if not name or let.condition is None or len(let.binders) > 1:
         return None
     along = running(scope.frame.bounds, let.binders, let.condition)
-    if along is None or along.within or along.outside:
+    if along is None or along.outside:
         return None
     if along.is_strict and name != "cumprod":
         return None
@@ -226,7 +229,16 @@ def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
     if along.index in free or along.binder not in free:
         return None
     order = [along.binder if i is along.index else i for i in let.formals]
-    value = scope.frame.fit(scope.lower(scope.nested(let.body), order), order)
+    body = scope.nested(let.body)
+    if along.within:
+        body = under_condition(body, conjunction(along.within))
+    value = scope.frame.fit(scope.lower(body, order), order)
+    if along.within:
+        # The first of nothing is 0, and no element that is left out may be a winner.
+        if value.kind != "float" or let.reduction.part == "indices":
+            return None
+        test = scope.condition(conjunction(along.within), order)
+        value = scope.where(test, value, neutral(let), order)
     if not let.reduction.sign:
         return _cumulative_call(scope, scope.as_float(value), along, name)
     sign = let.reduction.sign

@@ -6,7 +6,8 @@
 
 and the first from the other end, with either position in the product or not. The second is the
 gradient of the first for a. A factor c**(k - t) belongs to the product: c*a(l) in place of a(l).
-There is no quotient, so zeros are fine. No tensor has two positions.
+There is no quotient, so zeros are fine. No tensor has two positions, unless matrices of all
+products have fewer indices, as for many features with one a.
 """
 
 from __future__ import annotations
@@ -17,35 +18,44 @@ from dataclasses import dataclass, replace
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Access,
+    And,
     Call,
     Expr,
     Guard,
     Index,
     Iverson,
+    Rel,
     free_indices,
     indices_of,
     is_number,
 )
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
+from derive.algebra.poly import Poly, atom, mul
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
+from derive.calculus.lets import Let
 from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import contract
-from derive.lowering.ground.summation import Summation, summed_product
+from derive.lowering.ground.summation import Summation, masked_triangle, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.patterns.cumulative import Running, compared_indices, from_either_end, running
+from derive.lowering.patterns.cumulative import (
+    Running,
+    compared_indices,
+    cumulative_reduction,
+    from_either_end,
+    running,
+)
 from derive.lowering.patterns.recurrences import with_axes_of
-from derive.notation.smart_constructors import product
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, literal
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Prod f(element) over the elements between two positions, all but ``without``."""
+    """Prod body(element) over the elements between two positions, all but ``without``."""
 
-    f: Expr
+    body: Poly
     element: Index
     low: Index
     high: Index
@@ -71,7 +81,7 @@ def _segment(scope: Scope, weight: Expr) -> Segment | None:
     body = substitute(let.body, at)
     if free_indices(body) & {*ends[:2], without}:
         return None
-    return Segment(scope.nested(body), element, *ends, without)
+    return Segment(body, element, *ends, without)
 
 
 def _ends(
@@ -100,7 +110,7 @@ def _with_rates(
             exponent = exponent.position if within == _in_order(low, high) else f
         is_rate = is_number(base) and bounds.form(exponent) == length
         if is_rate and segment.takes_low is not segment.takes_high:
-            segment = replace(segment, f=product((base, segment.f)))
+            segment = replace(segment, body=mul(atom(base), segment.body))
             rest += [base] if segment.without else []
         else:
             rest.append(f)
@@ -139,15 +149,19 @@ def sum_of_products_of_others(scope: Scope, s: Summation) -> Value | None:
         to_low = Running(low, t, False, not segment.takes_low)
         to_high = Running(high, t, True, not segment.takes_high)
         left = _without_comparisons(scope.frame.bounds, s, segment, (to_low, to_high))
-        if left is None or not {low, high} <= {*s.binders}:
+        if left is None or {t, low, high}.isdisjoint(s.binders):
             continue
         segment, rest = _with_rates(scope, segment, [f for f in s.others if f is not weight])
         rest += left
         sides = [[f for f in rest if i in free_indices(f)] for i in (low, high)]
         beside = [f for f in rest if not any(f in side for side in sides)]
-        if any(t in free_indices(f) for side in sides for f in side):
-            continue
-        return _joined(scope, s, segment, [(to_low, sides[0]), (to_high, sides[1])], beside)
+        args = scope, s, segment, [(to_low, sides[0]), (to_high, sides[1])], beside
+        made = None
+        if {low, high} <= {*s.binders} and not any(t in indices_of(side) for side in sides):
+            made = _joined(*args)
+        made = made or _by_matrices(*args)
+        if made is not None:
+            return made
     return None
 
 
@@ -182,7 +196,7 @@ def _joined(
     own = [indices_of(f) - {along.binder} for along, f in sides]
     if any({*run} & free for free in own):
         return None
-    products = free_indices(segment.f) - {segment.element}
+    products = free_indices(segment.body) - {segment.element}
     after: list[Index] = []
     for i in s.binders:
         places = sum(i in free for free in own)
@@ -196,12 +210,43 @@ def _joined(
         inside = [i for i in s.binders if i in free and i not in after]
         x = summed_product(inside, factors)
         axes = {t} | products | (free - set(inside))
+        if len(axes) > len({t, along.binder} | products):
+            return None  # the matrix of products has fewer elements
         value = _recurrence(scope, along, x, segment, [i for i in whole if i in axes])
         if value is None:
             return None
         values.append(value)
     values += [scope.as_float(scope.lower(f, common_axis_order(f))) for f in beside]
     return contract(scope.frame, [scope.frame.squeeze(v) for v in values], after, whole)
+
+
+def _by_matrices(
+    scope: Scope,
+    s: Summation,
+    segment: Segment,
+    sides: Sequence[tuple[Running, Sequence[Expr]]],
+    beside: Sequence[Expr],
+) -> Value | None:
+    """Return the sum with a matrix of the products on each side of the element left out."""
+    values = []
+    for along, _ in sides:
+        t, k, element = along.index, along.binder, segment.element
+        takes_k = segment.takes_high if along.is_reversed else segment.takes_low
+        between = [(t, element, False), (element, k, takes_k), (t, k, not along.is_strict)]
+        ordered = [pair if along.is_reversed else (pair[1], pair[0], pair[2]) for pair in between]
+        *ends, side = (Rel("<=" if or_same else "<", a, b) for a, b, or_same in ordered)
+        free = free_indices(segment.body) - {element}
+        formals = (*(i for i in common_axis_order(s.expr) if i in free), k, t)
+        let = Let("", formals, segment.body, "prod", (element,), And(tuple(ends)))
+        matrix = cumulative_reduction(scope, let)
+        if matrix is None:
+            return None
+        values.append(masked_triangle(scope, side, matrix, formals))
+    every = dict.fromkeys([*(f for _, factors in sides for f in factors), *beside])
+    values += [scope.as_float(scope.lower(f, common_axis_order(f))) for f in every]
+    kept = [i for i in s.order if i in free_indices(s.expr)]
+    whole = with_binders(kept, s.binders, s.expr)
+    return contract(scope.frame, [scope.frame.squeeze(v) for v in values], s.binders, whole)
 
 
 def _recurrence(
@@ -219,7 +264,7 @@ def _recurrence(
     takes_t = takes_t and segment.without is None
     parts = [
         scope.lower(substitute(e, {i: t}), order)
-        for e, i in ((factor, along.binder), (segment.f, segment.element))
+        for e, i in ((factor, along.binder), (scope.nested(segment.body), segment.element))
     ]
     if all(value.kind != "float" for value in parts):
         return None

@@ -45,6 +45,15 @@ CODE = {
     ),
     "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])": (["y = A.cumprod(1)"], None),
     "op f(A[n,k]) -> y\ny[n,k] = mean[l | l<=k](A[n,l])": (None, None),
+    "op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = prod[l | l<=k and m[n,l]](A[n,l])": (
+        ["y = rt.where(m, A, 1).cumprod(1)"],
+        None,
+    ),
+    "op f(A[n,k]) -> y\ny[n,k,j] = prod[l | j<l and l<=k](A[n,l])": (None, None),
+    "op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = argmin[l | l>=k and m[n,l]](A[n,l])*A[n,0]": (
+        None,
+        None,
+    ),
     # The position of an index is among those up to it: its winner needs no guard.
     "op f(A[n,k]) -> y\ny[n,k] = max[l | l<=k](A[n,l])": (
         ["y = rt.running_max(A, 1)"],

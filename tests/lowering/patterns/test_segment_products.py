@@ -161,6 +161,26 @@ def test_a_factor_of_both_positions_keeps_the_matrix(text):
     assert_alike(op, MATRICES[text], [(n, T), (n, T), (T, T)])
 
 
+@pytest.mark.parametrize("form", FORMS[:8], ids="".join)
+def test_many_features_with_one_weight_take_matrices_of_products(form):
+    """Retention: a matrix has two positions, a recurrence has one and two features."""
+    _, order, first, last = form
+    op = derive.parse(
+        "op f(q[t,d], k[s,d], v[s,e], a[t]; size(s)=size(t)) -> y\n"
+        f"y[t,e] = sum[s,d | s {order} t]"
+        f"(q[t,d]*k[s,d]*v[s,e]*prod[l | s {first} l and l {last} t](a[l]))"
+    )
+
+    def plain(q, k, v, a):
+        between = products(a, first == "<=", last == "<=") * upper(T, order == "<")
+        return torch.einsum("td,sd,se,st->te", q, k, v, between)
+
+    code = code_of(op)
+    assert "linear_recurrence(" not in code
+    assert "exclusive_prod(" not in code or form[1:] == ("<", "<=", "<=")
+    assert_alike(op, plain, [(T, d), (T, d), (T, e), (T,)])
+
+
 def test_what_no_product_takes_may_be_infinite():
     """a[size(t) - 1] belongs to no product of l < k, and a[0] to none of l > t."""
     for first, last, end in (("<=", "<", -1), ("<", "<=", 0), ("<", "<", -1)):
