@@ -7,6 +7,7 @@ import inspect
 import keyword
 import math
 import textwrap
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import islice
@@ -93,8 +94,8 @@ def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | 
     code = type(function).forward if isinstance(function, torch.nn.Module) else function
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        return {}
+    except (OSError, TypeError, SyntaxError, ValueError, tokenize.TokenError):
+        return {}  # also a lambda whose line begins within a string
     found: dict[str, list[str | None]] = {}
     for tensor, place, name in _named_axes(tree, ranks):
         letter = name.lower()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import runpy
 
 import pytest
 import torch
@@ -123,6 +124,13 @@ SAID = {
 def test_letters_are_those_of_the_code(function):
     made = reading(function, torch.randn(2, 3, 4), torch.randn(4, 5), comments=False)
     assert SAID[function] in made.text
+
+
+def test_a_lambda_whose_line_begins_within_a_string_is_read(tmp_path):
+    path = tmp_path / "decays.py"
+    path.write_text('made = """exponential\ndecay""", lambda x: (-x).exp()\n')
+    _, decay = runpy.run_path(str(path))["made"]
+    assert "y[c] = exp(-x[c])" in reading(decay, torch.ones(3), comments=False).text
 
 
 def test_an_index_and_an_equation_have_two_names():
