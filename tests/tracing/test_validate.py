@@ -77,6 +77,17 @@ def test_integers_that_differ_in_each_row():
     held(dihedral, r(6, 3), torch.tensor([[0, 2, 1, 5], [3, 1, 4, 0], [5, 4, 2, 3]]))
 
 
+def test_values_of_which_the_last_bits_decide_are_not_compared():
+    """The points of a dihedral angle that are drawn as one leave rounding noise."""
+
+    def dihedral(x, i, j, k, h):
+        a, b, c = x[j] - x[i], x[k] - x[j], x[h] - x[k]
+        m, n = torch.linalg.cross(a, b), torch.linalg.cross(b, c)
+        return torch.atan2((torch.linalg.cross(m, F.normalize(b)) * n).sum(-1), (m * n).sum(-1))
+
+    held(dihedral, r(6, 3), *torch.tensor([[0, 3, 5], [2, 1, 4], [1, 4, 2], [5, 0, 3]]))
+
+
 def test_truths_that_differ():
     def f(x, k, m):
         return x * ((x > 0) ^ m) + torch.logical_xor(k, x > 1) + torch.logical_and(x, ~m)
