@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -86,6 +88,17 @@ def test_values_of_which_the_last_bits_decide_are_not_compared():
         return torch.atan2((torch.linalg.cross(m, F.normalize(b)) * n).sum(-1), (m * n).sum(-1))
 
     held(dihedral, r(6, 3), *torch.tensor([[0, 3, 5], [2, 1, 4], [1, 4, 2], [5, 0, 3]]))
+
+
+def test_a_function_warns_of_no_draw_of_the_check():
+    def scaled(x):
+        warnings.warn("old", stacklevel=1)
+        return 2 * x
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        reading(scaled, torch.ones(3))
+    assert len(found) == 2  # the example, and the trace
 
 
 def test_truths_that_differ():
