@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from derive.auditing.findings import FRAGILE, REMARK, WRONG, AuditFinding, by_how_much
@@ -61,6 +62,7 @@ _FAR = 1e-3
 _KINKS = 4
 _OVERFLOWS = 1000
 """Values scaled by at most this factor may overflow; larger ones will."""
+_FACTORS, _HALVINGS = (100, 1000, 10_000), 8
 _NEAR_BY = 8
 _SUBSETS = 12
 _PLACES = 64
@@ -152,18 +154,43 @@ class Judge:
         """Report a gradient as wrong only if it is wrong at two scales of the same input.
 
         At a single scale the forward itself may fail, such as an iteration that does not converge.
+        Where the error grows slowly with the scale, the forward only approximates: it is fragile.
         """
         met: dict[tuple[int | None, str], AuditFinding] = {}
-        for who, factor, point in scaled(base, self.names, self._may_scale):
+        for who, factor, point in scaled(base, self.names, self._may_scale, _FACTORS):
             for found in self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE):
                 key = (found.n, who)
                 if found.level != WRONG:
                     if factor <= _OVERFLOWS:
                         yield found
                 elif key in met:
-                    yield met.pop(key)
+                    slow = found.n is not None and self._is_slow(base, who, found.n, factor)
+                    yield replace(met.pop(key), level=FRAGILE if slow else WRONG)
                 else:
                     met[key] = found
+
+    def _is_slow(self, base: Point, who: str, n: int, most: float) -> bool:
+        """True if the error of a gradient is small at some scale, and smaller a little below."""
+        low, high = 1.0, most
+        for _ in range(_HALVINGS):
+            middle = (low * high) ** 0.5
+            far, less = (self._error_at(base, who, n, m) for m in (middle, middle / 1.2))
+            if self.subject.tolerance < far < 1e-2 and 1.3 < far / less < 1e3:
+                return True
+            low, high = (low, middle) if far > self.subject.tolerance else (middle, high)
+        return False
+
+    def _error_at(self, base: Point, who: str, n: int, factor: float) -> float:
+        """Return the relative error of a gradient where these inputs are scaled; inf if unknown."""
+        for chosen, _, point in scaled(base, self.names, self._may_scale, (factor,)):
+            if chosen == who and runs(self.subject, point.args):
+                cotangents = random_cotangents(self.subject, point.args, 3)
+                made = outcome(self.subject, point.args, cotangents)
+                given, right = made.given.get(n), made.right[n].double()
+                if given is not None and given.shape == right.shape:
+                    far = (given.double() - right).abs().nan_to_num(0).max()
+                    return float(far / right.abs().nan_to_num(0).max().clamp(min=1e-2)) + 1e-13
+        return inf
 
     # ------------------------------------------------------------ at a point
 
@@ -300,8 +327,10 @@ class Judge:
             found = by_autograd(self.subject, made.args, made.cotangents) or {}
             if near(made.given[n], found[n], tolerance):
                 return ""
-            ones = {m: torch.ones_like(made.args[m]) for m in found if m not in self.skipped}
-            for along in ({n: ones[n]}, ones):
+            # The values of a reference may jump where its gradient does not.
+            known = found if self.subject.reference is None else {}
+            ones = {m: torch.ones_like(made.args[m]) for m in known if m not in self.skipped}
+            for along in ({n: ones[n]}, ones) if ones else ():
                 if any(one.dtype != torch.float64 for one in along.values()):
                     continue
                 right = slope(self.subject, made.args, made.cotangents, along)[0]

@@ -242,11 +242,11 @@ def broadcasts(point: Point, names: Sequence[str]) -> Iterator[Point]:
 
 
 def scaled(
-    point: Point, names: Sequence[str], may: Callable[[int], bool]
-) -> Iterator[tuple[str, int, Point]]:
+    point: Point, names: Sequence[str], may: Callable[[int], bool], factors: Sequence[float]
+) -> Iterator[tuple[str, float, Point]]:
     """Yield large values of each input alone, since a quotient of two is invariant, and of all."""
     every = [n for n, a in enumerate(point.args) if is_float(a) and may(n)]
-    for factor in (100, 1000, 10_000):
+    for factor in factors:
         groups = [[n] for n in every] if len(every) > 1 else []
         for chosen in (*groups, every) if every else ():
             args = tuple(a * factor if n in chosen else a for n, a in enumerate(point.args))

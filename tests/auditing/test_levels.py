@@ -275,6 +275,21 @@ def test_a_mask_that_is_missed_by_large_values_of_one_input_is_wrong():
     assert "where x is 100 times as large" in report.rows[0].wrong
 
 
+def test_a_sum_that_approximates_an_integral_is_fragile_where_it_oscillates():
+    def midpoints(ctx, a, b):
+        kept(ctx, a, b)
+        places = (torch.arange(200, dtype=a.dtype) + 0.5) / 200
+        return (b - a) * (a + (b - a) * places[:, None]).sin().mean(0)
+
+    def back(ctx, G):
+        a, b = ctx.saved_tensors
+        return -G * a.sin(), G * b.sin()
+
+    report = audited(midpoints, back, *0.1 * torch.randn(2, 3))
+    assert report.verdict == "fragile" and report.right
+    assert "times as large" in report.rows[1].fragile
+
+
 def test_an_error_of_a_layout_is_fragile_and_says_the_shapes():
     def flat(ctx, x):
         kept(ctx, x)
@@ -700,3 +715,20 @@ def test_a_sparse_tensor_is_a_constant():
     graph = torch.tensor([[0.0, 2.0, 0.0], [1.5, 0.0, 0.5]]).to_sparse()
     report = audited(forward, back, graph, torch.randn(3, 4))
     assert [row.input for row in report.rows] == ["x"] and report.right
+
+
+def test_a_reference_whose_values_jump_is_no_slope_at_ties():
+    def step(ctx, x):
+        kept(ctx, x)
+        return (x >= 0).to(x.dtype)
+
+    def back(ctx, G):
+        (x,) = ctx.saved_tensors
+        return G * torch.where(x.abs() < 1, 1.0, 0.1)
+
+    def meant(x):
+        smooth = torch.where(x.abs() < 1, x, 0.1 * x)
+        return (x >= 0).to(x.dtype).detach() + smooth - smooth.detach()
+
+    report = audited(step, back, torch.randn(3, 6), reference=meant)
+    assert report.verdict == "right" and "grows alike" not in str(report)

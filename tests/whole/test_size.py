@@ -10,7 +10,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 90_100,
     "derive/algebra": 4_500,
-    "derive/auditing": 7_000,
+    "derive/auditing": 7_100,
     "derive/blocks": 700,
     "derive/calculus": 7_300,
     "derive/catalog": 1_600,
