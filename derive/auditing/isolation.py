@@ -27,7 +27,7 @@ Enter = Callable[[str], bool]
 SECONDS = 120.0
 _MOST_DEATHS = 6
 _LEAST_SECONDS = 5.0
-"""The least time limit after a part has timed out."""
+"""The least time limit after a part has timed out; also twice what precedes the first part."""
 
 
 class EndedError(Exception):
@@ -43,7 +43,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
         return run(lambda part: True), {}
     ended: dict[str, str] = {}
     while True:
-        result, part, how = _fork_once(run, frozenset(ended), seconds)
+        result, part, how, before = _fork_once(run, frozenset(ended), seconds)
         if not how:
             if isinstance(result, RuntimeError) and "fork" in str(result):
                 # A forked process lacks the autograd threads that a GPU needs.
@@ -55,7 +55,7 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
             raise EndedError(how)
         ended[part] = how
         if how.startswith("does not end"):
-            seconds = max(seconds / 4, _LEAST_SECONDS)
+            seconds = max(seconds / 4, _LEAST_SECONDS, 2 * before)
 
 
 def may_fork() -> bool:
@@ -68,7 +68,8 @@ def may_fork() -> bool:
 
 
 def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
-    """Fork once: (result, last part, how it ended), where the last is '' after a normal end."""
+    """Fork once: (result, last part, how it ended, '' if normally, seconds before the first)."""
+    start = time.monotonic()
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -77,12 +78,12 @@ def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: f
         os.close(read)
         _child(run, left_out, write)
     os.close(write)
-    data, timed_out = _received(read, time.monotonic() + seconds)
+    data, timed_out = _received(read, start + seconds)
     os.close(read)
     if timed_out:
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    part, result, complete = "", None, False
+    part, result, complete, before = "", None, False, 0.0
     while data:
         size = int.from_bytes(data[:8], "big")
         if len(data) < 8 + size:
@@ -90,16 +91,17 @@ def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: f
         kind, value = pickle.loads(data[8 : 8 + size])
         data = data[8 + size :]
         if kind == "part":
-            part = value
+            part, at = value
+            before = before or at - start
         else:
             result, complete = value, True
     if complete:
-        return result, part, ""
+        return result, part, "", before
     if timed_out:
-        return None, part, f"does not end within {seconds:g} s"
+        return None, part, f"does not end within {seconds:g} s", before
     if os.WIFSIGNALED(status):
-        return None, part, f"dies ({signal.Signals(os.WTERMSIG(status)).name})"
-    return None, part, f"ends with code {os.waitstatus_to_exitcode(status)}"
+        return None, part, f"dies ({signal.Signals(os.WTERMSIG(status)).name})", before
+    return None, part, f"ends with code {os.waitstatus_to_exitcode(status)}", before
 
 
 def _received(read: int, until: float) -> tuple[bytes, bool]:
@@ -132,7 +134,7 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
     def enter(part: str) -> bool:
         if part in left_out:
             return False
-        send("part", part)
+        send("part", (part, time.monotonic()))
         return True
 
     code = 0

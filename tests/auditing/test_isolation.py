@@ -2,7 +2,8 @@
 
 import time
 
-from derive.auditing.isolation import limited
+from derive.auditing import isolation
+from derive.auditing.isolation import isolated, limited
 
 # --------------------------------------------------------------------------------------- time limit
 
@@ -32,3 +33,17 @@ def test_what_ends_in_time_ends():
     with limited(5.0):
         found.append(1)
     assert found == [1]
+
+
+def test_what_precedes_the_parts_has_time_after_a_part_that_hangs(monkeypatch):
+    monkeypatch.setattr(isolation, "_LEAST_SECONDS", 0.01)
+
+    def run(enter):
+        time.sleep(0.5)  # as the examples take
+        for part in ("here", "there"):
+            if enter(part) and part == "here":
+                time.sleep(60)
+        return "done"
+
+    found, ended = isolated(run, 1.2)
+    assert found == "done" and ended == {"here": "does not end within 1.2 s"}
