@@ -42,7 +42,8 @@ def is_arithmetic(node: ast.expr) -> bool:
 
 
 def with_factor(node: ast.expr, scope: CodeScope) -> Made:
-    """Insert a factor: a number, a tensor or its inverse, a mask."""
+    """Insert a factor: -1, a number, a tensor or its inverse, a mask."""
+    yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
     beside = _beside_text(node)
     for text in scope.factors():
         value = scope.values.get(text)
@@ -57,10 +58,9 @@ def with_factor(node: ast.expr, scope: CodeScope) -> Made:
             if name != ast.unparse(node):
                 inverse = f"the factor 1/{name} {missing}"
                 yield ast.BinOp(node, ast.Div(), factor), inverse
-            if not name.isdigit():
+            if not name.isdigit() and type(value) is not int:
                 other = ast.BinOp(ast.Constant(1), ast.Sub(), factor)
                 yield ast.BinOp(node, ast.Mult(), other), f"the factor (1 - {name}) {missing}"
-    yield ast.UnaryOp(ast.USub(), node), f"the sign of {ast.unparse(node)} is wrong"
     for text in scope.masks():
         yield ast.BinOp(node, ast.Mult(), parsed(text)), f"the mask {text} is missing{beside}"
 
@@ -91,10 +91,13 @@ def _beside_text(node: ast.expr) -> str:
 
 
 def with_term(node: ast.expr, scope: CodeScope) -> Made:
-    """Insert a term: 1, a tensor, or an identity matrix."""
+    """Insert a term: 1, a tensor, its transpose, or an identity matrix."""
     one = ast.Constant(1)
     yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
     yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
+    value: Any = scope.values.get(ast.unparse(node))
+    if is_tensor(value) and value.ndim > 1 and value.shape[-1] == value.shape[-2]:
+        yield from _added_term(node, ast.unparse(transposed(node)))
     sizes = [f"torch.eye({t})" for t, v in scope.values.items() if ".shape[" in t]
     for text in [*(t for f in scope.floats for t in scope.spread(f)), *sizes]:
         yield from _added_term(node, text)

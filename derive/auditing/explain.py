@@ -43,6 +43,8 @@ def explain(evidence: Evidence) -> str:
         found = (
             _explain_wrong_sum(evidence)
             or _explain_scaled_terms(evidence, (1,))
+            # A changed factor in one term that cancels another would explain these too.
+            or _explain_scaled_terms(evidence, (2,), "the term ")
             or _explain_one_change(evidence)
         )
     return found or _explain_other_input(evidence, True)
@@ -179,8 +181,8 @@ def _summed(
     return f"the sum is over {letters(given)}; it should be over {letters(right)}"
 
 
-def _explain_scaled_terms(evidence: Evidence, counts: Sequence[int]) -> str:
-    """Explain a gradient that is a sum of the right terms, ``counts`` of them scaled."""
+def _explain_scaled_terms(evidence: Evidence, counts: Sequence[int], start: str = "") -> str:
+    """Explain a gradient as the sum of right terms, ``counts`` of them scaled and told so."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
     if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
@@ -193,7 +195,7 @@ def _explain_scaled_terms(evidence: Evidence, counts: Sequence[int]) -> str:
         for many in counts:
             for chosen in combinations(range(len(parts)), many):
                 found = _fit_term_coefficients(evidence, parts, arrays, chosen)
-                if found:
+                if found and all(told.startswith(start) for told in found.split("; ")):
                     return found
     return ""
 

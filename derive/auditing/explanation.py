@@ -306,8 +306,8 @@ def _explain_detached(subject: Subject, outcomes: Sequence[Outcome], n: int) -> 
         if not near(given, found[n], subject.tolerance):
             return ""
     return (
-        "it is autograd's gradient of forward, which detaches a part, not the slope of its "
-        "values; if that is meant, give a copy of forward as reference="
+        "it is autograd's gradient of forward, which detaches a part or calls another Function, "
+        "not the slope of its values; if that is meant, give a copy of forward as reference="
     )
 
 

@@ -282,7 +282,8 @@ def _changed_calls(
     yield from _exchanged_parts(node, args, lambda made: ast.Call(function, made, keywords))
     if isinstance(function, ast.Attribute) and args and not isinstance(args[0], ast.Constant):
         first = function.value
-        if ast.unparse(first) not in ("torch", "F", "math", "np"):
+        is_cast = function.attr == "to" or function.attr.endswith("_as")
+        if not is_cast and ast.unparse(first) not in ("torch", "F", "math", "np"):
             method = ast.Attribute(args[0], function.attr, ast.Load())
             yield stands(node, ast.Call(method, [first, *args[1:]], keywords))
 
@@ -348,9 +349,15 @@ def exchanged_for(node: ast.expr, scope: CodeScope) -> Made:
 def removed(node: ast.expr, scope: CodeScope) -> Made:
     """Remove an operand, or the function around it."""
     match node:
-        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+        case (
+            ast.BinOp(left=left, op=ast.Mult(), right=right)
+            | ast.Call(func=ast.Attribute(attr="mul"), args=[left, right])
+        ):
             yield right, f"the factor {ast.unparse(left)} is too many"
             yield left, f"the factor {ast.unparse(right)} is too many"
+        case ast.BinOp(left=left, op=ast.BitAnd() | ast.BitOr(), right=right):
+            yield stands(node, left)
+            yield stands(node, right)
         case ast.BinOp(left=left, op=ast.Div(), right=right):
             below = ast.unparse(right)
             below = f"({below})" if isinstance(right, ast.BinOp) else below

@@ -25,6 +25,8 @@ from kit.right.structured import LoopedPower, PermutedRows
 from kit.seeded import seeded
 
 import derive
+from derive.auditing.edits import with_factor, with_term
+from derive.auditing.substitution_edits import CodeScope, parsed, removed
 
 EXAMPLE = {entry.function: entry.example for entry in RIGHT}
 REFERENCE = {entry.function: entry.reference for entry in RIGHT}
@@ -125,6 +127,38 @@ def test_a_number_of_all_elements_stands_where_one_of_some_should():
         MaskedSquares, torch.randn(4, 11), torch.arange(44).view(4, 11) % 3 > 0
     ).rows
     assert "kept.numel() stands where kept.sum() should in line" in row.wrong
+
+
+class GuidedRelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, G):
+        (x,) = ctx.saved_tensors
+        ours, theirs = (x > 0).type_as(G), (G > 0).type_as(G)
+        return torch.mul(torch.mul(G, ours), theirs)
+
+
+def test_a_mask_that_is_too_many_is_named():
+    torch.manual_seed(0)
+    (row,) = derive.audit(GuidedRelu, torch.randn(4, 5)).rows
+    assert "the factor theirs is too many" in row.wrong
+    either = [text for _, text in removed(parsed("ours | theirs"), CodeScope({}))]
+    assert either[0] == "ours | theirs stands where ours should"
+
+
+def test_the_transpose_is_tried_beside_a_square_matrix():
+    told = [text for _, text in with_term(parsed("y"), CodeScope({"y": torch.ones(3, 3)}))]
+    assert "the term y.mT is missing beside y" in told
+
+
+def test_a_sign_is_tried_before_numbers_that_are_sizes():
+    scope = CodeScope({"B": 2, "y": torch.ones(2, 3)})
+    told = [text for _, text in with_factor(parsed("x"), scope)]
+    assert told[0] == "the sign of x is wrong" and not any("1 - B" in text for text in told)
 
 
 def test_an_edit_is_quoted_with_its_line():

@@ -168,3 +168,21 @@ def test_a_cotangent_that_is_changed_in_place_is_said_once():
 
     report = derive.audit(InPlace, torch.randn(4))
     assert report.rows[0].wrong == "the cotangent g is changed in place by backward"
+
+
+class SineAndGate(Function):
+    @staticmethod
+    def forward(ctx, a, s):
+        ctx.save_for_backward(a, s)
+        return a.sin() + torch.tanh(a * s)
+
+    @staticmethod
+    def backward(ctx, G):
+        a, s = ctx.saved_tensors
+        return G * a.cos(), (G * a * (1 - torch.tanh(a * s) ** 2)).sum(0)
+
+
+def test_two_missing_terms_are_no_changed_factor_that_cancels_them():
+    torch.manual_seed(0)
+    row = derive.audit(SineAndGate, torch.randn(4, 3), torch.randn(3)).rows[0]
+    assert row.wrong.count("the term") == 2 and row.wrong.count("is missing") == 2
