@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_100,
-    "derive/algebra": 4_500,
+    "derive": 90_500,
+    "derive/algebra": 4_600,
     "derive/auditing": 7_100,
     "derive/blocks": 700,
-    "derive/calculus": 7_300,
+    "derive/calculus": 7_400,
     "derive/catalog": 1_600,
     "derive/check": 5_000,
     "derive/command": 3_900,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_200,
+    "derive/lowering": 11_300,
     "derive/module": 6_200,
-    "derive/notation": 8_300,
+    "derive/notation": 8_400,
     "derive/program": 7_800,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_100,
+    "derive/tracing": 11_300,
     "templates": 1_900,
-    "tests": 72_200,
+    "tests": 72_800,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
