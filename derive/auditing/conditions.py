@@ -151,9 +151,8 @@ class Judge:
         return n not in self.subject.owned and (n,) not in self.structure.kinds
 
     def at_large_values(self, base: Point) -> Iterator[AuditFinding]:
-        """Report a gradient as wrong only if it is wrong at two scales of the same input.
+        """Report a gradient as wrong if it is at two scales: at one, the forward itself may fail.
 
-        At a single scale the forward itself may fail, such as an iteration that does not converge.
         Where the error grows slowly with the scale, the forward only approximates: it is fragile.
         """
         met: dict[tuple[int | None, str], AuditFinding] = {}
@@ -164,33 +163,10 @@ class Judge:
                     if factor <= _OVERFLOWS:
                         yield found
                 elif key in met:
-                    slow = found.n is not None and self._is_slow(base, who, found.n, factor)
+                    slow = found.n is not None and _is_slow(self, base, who, found.n, factor)
                     yield replace(met.pop(key), level=FRAGILE if slow else WRONG)
                 else:
                     met[key] = found
-
-    def _is_slow(self, base: Point, who: str, n: int, most: float) -> bool:
-        """True if the error of a gradient is small at some scale, and smaller a little below."""
-        low, high = 1.0, most
-        for _ in range(_HALVINGS):
-            middle = (low * high) ** 0.5
-            far, less = (self._error_at(base, who, n, m) for m in (middle, middle / 1.2))
-            if self.subject.tolerance < far < 1e-2 and 1.3 < far / less < 1e3:
-                return True
-            low, high = (low, middle) if far > self.subject.tolerance else (middle, high)
-        return False
-
-    def _error_at(self, base: Point, who: str, n: int, factor: float) -> float:
-        """Return the relative error of a gradient where these inputs are scaled; inf if unknown."""
-        for chosen, _, point in scaled(base, self.names, self._may_scale, (factor,)):
-            if chosen == who and runs(self.subject, point.args):
-                cotangents = random_cotangents(self.subject, point.args, 3)
-                made = outcome(self.subject, point.args, cotangents)
-                given, right = made.given.get(n), made.right[n].double()
-                if given is not None and given.shape == right.shape:
-                    far = (given.double() - right).abs().nan_to_num(0).max()
-                    return float(far / right.abs().nan_to_num(0).max().clamp(min=1e-2)) + 1e-13
-        return inf
 
     # ------------------------------------------------------------ at a point
 
@@ -306,7 +282,7 @@ class Judge:
         ]
         if not places:
             return False
-        near_by = self._near_by(made, n)
+        near_by = _near_by(self.subject, made, n)
         return all(
             any(
                 abs(float(given.reshape(-1)[p] - r.reshape(-1)[p])) <= tolerance * most
@@ -347,26 +323,7 @@ class Judge:
 
     def is_smooth(self, made: Outcome, n: int) -> bool:
         """True if the right gradient is the same at neighboring points: no kink, no tie."""
-        return all(near(r, made.right[n], 1e-5) for r in self._near_by(made, n))
-
-    def _near_by(self, made: Outcome, n: int) -> list[Any]:
-        """Return the right gradient at randomly perturbed points, to compare with at a kink."""
-        import torch
-
-        found = []
-        random = torch.Generator().manual_seed(1)
-        for _ in range(_NEAR_BY):
-            moved = [
-                a
-                if m not in made.right or m in self.subject.owned
-                else a * (1 + 1e-9 * torch.randn(a.shape, generator=random, dtype=a.dtype))
-                for m, a in enumerate(made.args)
-            ]
-            try:
-                found.append(right_gradients(self.subject, moved, made.cotangents)[0][n])
-            except Exception:
-                continue
-        return found
+        return all(near(r, made.right[n], 1e-5) for r in _near_by(self.subject, made, n))
 
     def _jumps(self, made: Outcome, along: Mapping[int, Any]) -> bool:
         step = 1e-4
@@ -574,3 +531,48 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
         cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
         for a in args
     )
+
+
+def _is_slow(judge: Judge, base: Point, who: str, n: int, most: float) -> bool:
+    """True if the error of a gradient is small at some scale, and smaller a little below."""
+    low, high = 1.0, most
+    for _ in range(_HALVINGS):
+        middle = (low * high) ** 0.5
+        far, less = (_error_at(judge, base, who, n, m) for m in (middle, middle / 1.2))
+        if judge.subject.tolerance < far < 1e-2 and 1.3 < far / less < 1e3:
+            return True
+        low, high = (low, middle) if far > judge.subject.tolerance else (middle, high)
+    return False
+
+
+def _error_at(judge: Judge, base: Point, who: str, n: int, factor: float) -> float:
+    """Return the relative error of a gradient where these inputs are scaled; inf if unknown."""
+    for chosen, _, point in scaled(base, judge.names, judge._may_scale, (factor,)):
+        if chosen == who and runs(judge.subject, point.args):
+            cotangents = random_cotangents(judge.subject, point.args, 3)
+            made = outcome(judge.subject, point.args, cotangents)
+            given, right = made.given.get(n), made.right[n].double()
+            if given is not None and given.shape == right.shape:
+                far = (given.double() - right).abs().nan_to_num(0).max()
+                return float(far / right.abs().nan_to_num(0).max().clamp(min=1e-2)) + 1e-13
+    return inf
+
+
+def _near_by(subject: Subject, made: Outcome, n: int) -> list[Any]:
+    """Return the right gradient at randomly perturbed points, to compare with at a kink."""
+    import torch
+
+    found = []
+    random = torch.Generator().manual_seed(1)
+    for _ in range(_NEAR_BY):
+        moved = [
+            a
+            if m not in made.right or m in subject.owned
+            else a * (1 + 1e-9 * torch.randn(a.shape, generator=random, dtype=a.dtype))
+            for m, a in enumerate(made.args)
+        ]
+        try:
+            found.append(right_gradients(subject, moved, made.cotangents)[0][n])
+        except Exception:
+            continue
+    return found
