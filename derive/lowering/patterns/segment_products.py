@@ -5,9 +5,10 @@
         p(t) = Sum_s [s <= t] x(s) Prod_l [s <= l < t] a(l),  r(t) that of z
 
 and the first from the other end, with either position in the product or not. The second is the
-gradient of the first for a. A factor c**(k - t) belongs to the product: c*a(l) in place of a(l).
-There is no quotient, so zeros are fine. No tensor has two positions, unless matrices of all
-products have fewer indices, as for many features with one a.
+gradient of the first for a. exp(Sum_l f(l)) is the product of exp(f(l)), and a factor c**(k - t)
+belongs to the product: c*a(l) in place of a(l). There is no quotient, so zeros are fine. No tensor
+has two positions, unless matrices of all products have fewer indices, as for many features with
+one a.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from derive.algebra.expr import (
     Guard,
     Index,
     Iverson,
+    Reduce,
     Rel,
+    factors_of,
     free_indices,
     indices_of,
     is_number,
+    product_of,
 )
 from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, atom, mul
 from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
@@ -62,10 +66,21 @@ class Segment:
     takes_low: bool
     takes_high: bool
     without: Index | None = None
+    apart: bool = False
+    """True if it has this value only where low < high."""
+
+    def halves(self, t: Index, taken_below: bool, taken_above: bool) -> tuple[Segment, Segment]:
+        """Return the products of the elements up to t and of those from t on."""
+        return (
+            replace(self, high=t, takes_high=taken_below, without=None),
+            replace(self, low=t, takes_low=taken_above, without=None),
+        )
 
 
 def _segment(scope: Scope, weight: Expr) -> Segment | None:
-    """Return the product that a factor reads, if it is one over a segment."""
+    """Return the product that a factor is, if it is one over a segment."""
+    if isinstance(weight, Call):
+        return _exponential(scope.frame.bounds, weight)
     let = scope.find(weight.tensor) if isinstance(weight, Access) else None
     if let is None or let.condition is None or len(let.binders) != 1:
         return None
@@ -82,6 +97,34 @@ def _segment(scope: Scope, weight: Expr) -> Segment | None:
     if free_indices(body) & {*ends[:2], without}:
         return None
     return Segment(body, element, *ends, without)
+
+
+def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
+    """exp(c Sum_l f(l)) = Prod_l exp(c f(l))."""
+    if weight.function != "exp":
+        return None
+    (exponent,) = weight.args
+    within = exponent.condition if isinstance(exponent, Guard) else None
+    exponent = exponent.position if isinstance(exponent, Guard) else exponent
+    sums = [f for f in factors_of(exponent) if isinstance(f, Reduce)]
+    if len(sums) != 1 or sums[0].kind != "sum" or len(sums[0].indices) != 1:
+        return None
+    (whole,) = sums
+    (element,) = whole.indices
+    brackets = [f.condition for f in factors_of(whole.body) if isinstance(f, Iverson)]
+    if whole.condition is not None or not brackets:
+        return None
+    ends = _ends(bounds, element, conjunction(brackets))
+    parts = [f for f in factors_of(whole.body) if not isinstance(f, Iverson)]
+    parts = [*(f for f in factors_of(exponent) if f is not whole), *parts]
+    if ends is None or indices_of(parts) & {*ends[:2]}:
+        return None
+    order = _in_order(*ends[:2])
+    known = order if within is None else compared_indices(bounds, (ends[1],), within)
+    if known is None or replace(known, is_strict=False) != order:
+        return None
+    body = atom(Call("exp", (product_of(parts),)))
+    return Segment(body, element, *ends, apart=known.is_strict)
 
 
 def _ends(
@@ -128,6 +171,8 @@ def sum_weighted_by_segments(scope: Scope, s: Summation) -> Value | None:
         along = running(scope.frame.bounds, s.binders, s.condition)
         if segment is None or along is None or along.outside or segment.without:
             continue
+        if segment.apart and not along.is_strict:
+            continue
         ends = (segment.low, segment.high)[:: 1 if along.is_reversed else -1]
         if ends != (along.index, along.binder):
             continue
@@ -135,7 +180,7 @@ def sum_weighted_by_segments(scope: Scope, s: Summation) -> Value | None:
         rest += [Iverson(c) for c in along.within]
         beside = [f for f in rest if along.index in free_indices(f)]
         summed = [f for f in rest if f not in beside]
-        return _joined(scope, s, segment, [(along, summed)], beside)
+        return _joined(scope, s, [(along, summed, segment)], beside)
     return None
 
 
@@ -143,25 +188,50 @@ def sum_of_products_of_others(scope: Scope, s: Summation) -> Value | None:
     """Sum_{s,k} [s <= t] [t <= k] x(s) z(k) Prod_l [s <= l <= k, l != t] a(l)."""
     for weight in s.others if s.brackets else ():
         segment = _segment(scope, weight)
-        if segment is None or segment.without is None:
+        found = None if segment is None else _between(scope.frame.bounds, s, segment)
+        if segment is None or found is None:
             continue
-        t, low, high = segment.without, segment.low, segment.high
-        to_low = Running(low, t, False, not segment.takes_low)
-        to_high = Running(high, t, True, not segment.takes_high)
+        (to_low, to_high), low, high = found, segment.low, segment.high
+        t = to_low.index
         left = _without_comparisons(scope.frame.bounds, s, segment, (to_low, to_high))
         if left is None or {t, low, high}.isdisjoint(s.binders):
             continue
         segment, rest = _with_rates(scope, segment, [f for f in s.others if f is not weight])
         rest += left
-        sides = [[f for f in rest if i in free_indices(f)] for i in (low, high)]
-        beside = [f for f in rest if not any(f in side for side in sides)]
-        args = scope, s, segment, [(to_low, sides[0]), (to_high, sides[1])], beside
+        of_low, of_high = ([f for f in rest if i in free_indices(f)] for i in (low, high))
+        beside = [f for f in rest if f not in of_low and f not in of_high]
+        # Of an element that none leaves out, the lower product takes it if the whole one does.
+        below = segment.without is None and (to_high.is_strict or segment.takes_high)
+        above = segment.without is None and not below
+        if above and not (to_low.is_strict or segment.takes_low):
+            continue
+        if segment.apart and not (to_low.is_strict or to_high.is_strict):
+            continue
+        one, other = segment.halves(t, below, above)
+        sides = [(to_low, of_low, one), (to_high, of_high, other)]
         made = None
-        if {low, high} <= {*s.binders} and not any(t in indices_of(side) for side in sides):
-            made = _joined(*args)
-        made = made or _by_matrices(*args)
+        if {low, high} <= {*s.binders} and t not in indices_of([*of_low, *of_high]):
+            made = _joined(scope, s, sides, beside)
+        if made is None and segment.without is not None:
+            made = _by_matrices(scope, s, sides, beside)
         if made is not None:
             return made
+    return None
+
+
+def _between(bounds: Bounds, s: Summation, segment: Segment) -> tuple[Running, Running] | None:
+    """Return low <= t and t <= high for the element t that is left out, or any other."""
+    low, high, t = segment.low, segment.high, segment.without
+    if t is not None:
+        to_low = Running(low, t, False, not segment.takes_low)
+        return to_low, Running(high, t, True, not segment.takes_high)
+    below = [compared_indices(bounds, (low,), c) for c in conditions_of(s.condition)]
+    above = [compared_indices(bounds, (high,), c) for c in conditions_of(s.condition)]
+    for one in below:
+        for other in above:
+            if one is not None and other is not None and one.index is other.index:
+                if not one.is_reversed and other.is_reversed and one.index not in (low, high):
+                    return one, other
     return None
 
 
@@ -182,37 +252,40 @@ def _without_comparisons(
     return None if left else others
 
 
+Side = tuple[Running, Sequence[Expr], Segment]
+"""The comparison of a binder with t, the factors with the binder, the product between the two."""
+
+
 def _joined(
-    scope: Scope,
-    s: Summation,
-    segment: Segment,
-    sides: Sequence[tuple[Running, Sequence[Expr]]],
-    beside: Sequence[Expr],
+    scope: Scope, s: Summation, sides: Sequence[Side], beside: Sequence[Expr]
 ) -> Value | None:
     """Return the recurrences of these sides times the other factors, summed over what is left."""
-    run = [along.binder for along, _ in sides]
+    run = [along.binder for along, _, _ in sides]
     if any(set(run) & free_indices(f) for f in beside):
         return None
-    own = [indices_of(f) - {along.binder} for along, f in sides]
+    own = [indices_of(f) - {along.binder} for along, f, _ in sides]
     if any({*run} & free for free in own):
         return None
+    segment = sides[0][2]
     products = free_indices(segment.body) - {segment.element}
     after: list[Index] = []
     for i in s.binders:
         places = sum(i in free for free in own)
         if i not in run and (places != 1 or i in products or i in indices_of(beside)):
             after.append(i)
-    (t,) = {along.index for along, _ in sides}
+    (t,) = {along.index for along, _, _ in sides}
     kept = [i for i in s.order if i in free_indices(s.expr)]
     whole = with_binders(kept, after, s.expr)
     values = []
-    for (along, factors), free in zip(sides, own, strict=True):
+    for (along, factors, segment), free in zip(sides, own, strict=True):
         inside = [i for i in s.binders if i in free and i not in after]
         x = summed_product(inside, factors)
         axes = {t} | products | (free - set(inside))
         if len(axes) > len({t, along.binder} | products):
             return None  # the matrix of products has fewer elements
-        value = _recurrence(scope, along, x, segment, [i for i in whole if i in axes])
+        # Not in the order of the result, so that several results may share it.
+        order = sorted(axes, key=lambda i: (i.extent, i.name))
+        value = _recurrence(scope, along, x, segment, order)
         if value is None:
             return None
         values.append(value)
@@ -221,15 +294,11 @@ def _joined(
 
 
 def _by_matrices(
-    scope: Scope,
-    s: Summation,
-    segment: Segment,
-    sides: Sequence[tuple[Running, Sequence[Expr]]],
-    beside: Sequence[Expr],
+    scope: Scope, s: Summation, sides: Sequence[Side], beside: Sequence[Expr]
 ) -> Value | None:
     """Return the sum with a matrix of the products on each side of the element left out."""
     values = []
-    for along, _ in sides:
+    for along, _, segment in sides:
         t, k, element = along.index, along.binder, segment.element
         takes_k = segment.takes_high if along.is_reversed else segment.takes_low
         between = [(t, element, False), (element, k, takes_k), (t, k, not along.is_strict)]
@@ -242,7 +311,7 @@ def _by_matrices(
         if matrix is None:
             return None
         values.append(masked_triangle(scope, side, matrix, formals))
-    every = dict.fromkeys([*(f for _, factors in sides for f in factors), *beside])
+    every = dict.fromkeys([*(f for _, factors, _ in sides for f in factors), *beside])
     values += [scope.as_float(scope.lower(f, common_axis_order(f))) for f in every]
     kept = [i for i in s.order if i in free_indices(s.expr)]
     whole = with_binders(kept, s.binders, s.expr)
@@ -261,7 +330,6 @@ def _recurrence(
     t = along.index
     ends = segment.takes_low, segment.takes_high
     takes_t, takes_k = ends if along.is_reversed else reversed(ends)
-    takes_t = takes_t and segment.without is None
     parts = [
         scope.lower(substitute(e, {i: t}), order)
         for e, i in ((factor, along.binder), (scope.nested(segment.body), segment.element))

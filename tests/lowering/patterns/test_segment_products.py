@@ -57,23 +57,30 @@ def code_of(op):
 FORMS = list(itertools.product(("t", "k"), ("<=", "<"), ("<=", "<"), ("<=", "<")))
 
 
+WEIGHTS = {"prod[{}](a[n,l])": lambda a: a, "exp(-2*sum[{}](a[n,l]))": lambda a: (-2 * a).exp()}
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
 @pytest.mark.parametrize("form", FORMS, ids="".join)
-def test_either_end_may_belong_to_the_product(form):
+def test_either_end_may_belong_to_the_product(form, weight):
     low, order, first, last = form
     high = "k" if low == "t" else "t"
     op = derive.parse(
         "op f(x[n,t], a[n,t]) -> y\n"
         f"y[n,t] = sum[k | {low} {order} {high}]"
-        f"(x[n,k]*prod[l | {low} {first} l and l {last} {high}](a[n,l]))"
+        f"(x[n,k]*{weight.format(f'l | {low} {first} l and l {last} {high}')})"
     )
 
     def plain(x, a):
-        all_products = products(a, first == "<=", last == "<=") * upper(x.shape[1], order == "<")
+        all_products = products(WEIGHTS[weight](a), first == "<=", last == "<=") * upper(
+            x.shape[1], order == "<"
+        )
         along = "nk,ntk->nt" if low == "t" else "nk,nkt->nt"
         return torch.einsum(along, x, all_products)
 
-    if form[1:] != ("<", "<=", "<="):
-        # There, the gradient for a has no pair with both at the same place.
+    if form[1:] != ("<", "<=", "<=") or "exp" in weight:
+        # There, the gradient of a product has no pair with both at the same place.
+        assert "linear_recurrence(" in code_of(op)
         assert ".prod(" not in code_of(op) and "exclusive_prod" not in code_of(op)
     for T in (1, 2, 5, 8):
         assert_alike(op, plain, [(n, T), (n, T)])
@@ -116,6 +123,17 @@ OPERATIONS = {
     "u[t,d], r[t,d], A[d,n], B[t,n], C[t,n] -> y; "
     "y[t,d] = sum[s,n | s <= t]"
     "(C[t,n]*B[s,n]*r[s,d]*u[s,d]*prod[l | s < l and l <= t](exp(r[l,d]*A[d,n])))": (
+        lambda u, r, A, B, C: torch.einsum(
+            "tn,sn,sd,dnst->td",
+            *(C, B, r * u),
+            products((r.T[:, None] * A[:, :, None]).exp(), 0, 1) * upper(T),
+        ),
+        [(T, d), (T, d), (d, n), (T, n), (T, n)],
+    ),
+    # the same, with exponents
+    "u[t,d], r[t,d], A[d,n], B[t,n], C[t,n] -> y; "
+    "y[t,d] = sum[s,n | s <= t]"
+    "(C[t,n]*B[s,n]*r[s,d]*u[s,d]*exp(A[d,n]*sum[l | s < l and l <= t](r[l,d])))": (
         lambda u, r, A, B, C: torch.einsum(
             "tn,sn,sd,dnst->td",
             *(C, B, r * u),
