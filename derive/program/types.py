@@ -69,7 +69,7 @@ class DType:
 
 
 _DTYPES = {
-    **dict.fromkeys(("low", "wide", "dtype"), DType("float")),
+    **dict.fromkeys(("low", "wide", "dtype", "torch.float64"), DType("float")),
     "torch.int64": DType("int"),
     "torch.bool": DType("bool"),
 }

@@ -36,6 +36,8 @@ y[i,j] = w[i]*(x[i,j] + v[i]*z[j])""",
     "segments": "op f(x[i,j], T[n], w[i]=1) -> y\ny[i,j] = x[i,j]*sum[n | T[n]==i](w[T[n]])",
     "outputs": "op f(x[i,j], w[j]=2) -> y, u\nu[j] = w[j]\ny[i,j] = x[i,j]*u[j]",
     "branch": "op f(x[i], m[i]: bool, w[i]=3) -> y\ny[i] = where(m[i], x[i]**2, w[i])",
+    "compared integers": "op f(v[k], r[n], t[k]: int=0) -> y\n"
+    "y[n] = sum[k | t[k] == n](minimum(logsigmoid(t[k]), sin(v[k])))*r[n]",
     "extremum": "op f(v[k], a=0, b=0) -> y, u\ny = max[k](a*v[k])\nu = b**2",
     "counted": "op f(x[i], m[i]: bool, w[i]=1) -> y\ny[i] = x[i]*w[i]/sum[i](where(m[i], w[i], 0))",
     "numbered": "op f(v[l], x1[l]=0, t[k]: int) -> y\ny[n] = mean[k](x1[2*n + 2*k]*t[k]) + 0*v[0]",
