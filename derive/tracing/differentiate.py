@@ -16,7 +16,8 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -369,6 +370,16 @@ def _refuse_changes(names: Sequence[str]) -> None:
         raise DeriveError(text, kind="torch-state")
 
 
+@contextmanager
+def _read() -> Iterator[None]:
+    """Run the functions inside of one, which derive their own code elsewhere, as they are."""
+    token = READING.set(True)
+    try:
+        yield
+    finally:
+        READING.reset(token)
+
+
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
     import torch
@@ -376,14 +387,11 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
     from derive.api import load
     from derive.tracing.read import reading_of
 
-    reading = READING.set(True)
-    try:
+    with _read():
         found = reading_of(function, bound)
         inputs = tuple(t.name for t in found.operation.inputs)
         with torch.inference_mode(False), torch.enable_grad():
             reach = _reached(found.function, found.tensors, inputs)
-    finally:
-        READING.reset(reading)
     _refuse_changes(found.changed)
     if found.asked:
         raise DeriveError(
@@ -410,9 +418,10 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         held=found.held,
         fits=found.fits,
     )
-    plain = cost_of(found.function, found.tensors)
-    # A number of elements that a mask selects depends on data.
-    plain = plain or cost_of(found.function, found.tensors, with_data=True)
+    with _read():
+        plain = cost_of(found.function, found.tensors)
+        # A branch, or a number of elements that a mask selects, depends on data.
+        plain = plain or cost_of(found.function, found.tensors, with_data=True)
     code = _as_of_tensors(found.operation)
     counted = dataclasses.replace(made, function=code, kind=None, casts=(), same=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)

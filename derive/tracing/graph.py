@@ -23,7 +23,7 @@ from typing import Any
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
 from derive.tracing.symbolic import kept_sizes
-from derive.tracing.truths import Answer, on_all_paths, validations, version_of
+from derive.tracing.truths import Answer, on_all_paths, validations, version_of, writes
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _mode_of_masks() -> Any:
         def number(self, x: Any, made_by: Any = None) -> Any:
             if not isinstance(x, torch.Tensor):
                 return self.numbers.setdefault((type(x), str(x)), len(self.numbers))
-            version = 0 if x.is_inference() else x._version
+            version = writes(x)
             before, number = self.known.get(x, (-1, -1))
             if version != before or made_by:
                 key = made_by or (len(self.numbers),)

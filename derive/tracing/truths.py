@@ -169,6 +169,11 @@ _MOST_TESTS = 3
 """The truth tests of one call that may choose; there are up to 2**3 ways through it."""
 
 
+def writes(x: Any) -> int:
+    """The number of writes into a tensor, as far as torch counts them."""
+    return 0 if x.is_inference() else int(x._version)
+
+
 def on_all_paths(call: Callable[[], Any], answers: Sequence[Answer], inputs: Sequence[Any]) -> Any:
     """Return where(t, result if t, result if not t) for each truth test t of a tensor in a call.
 
@@ -177,12 +182,12 @@ def on_all_paths(call: Callable[[], Any], answers: Sequence[Answer], inputs: Seq
     told: dict[Any, list[bool]] = {}
     for a in answers:
         told.setdefault((a.code, a.line), []).append(a.holds)
-    versions = [x._version for x in inputs]
+    versions = [*map(writes, inputs)]
 
     def explored(path: Sequence[bool]) -> Any:
         made, asked = _run_along(call, told, path, inputs)
         for n in reversed(range(len(path), len(asked))):
-            if [x._version for x in inputs] != versions:
+            if [*map(writes, inputs)] != versions:
                 raise _depends("one of the branches changes an argument")
             other = explored([*path, *[True] * (n - len(path)), False])
             made = _either(asked[n], made, other, inputs[0].fake_mode)

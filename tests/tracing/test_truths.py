@@ -101,6 +101,26 @@ def test_both_branches_are_read(function, said):
                 torch.testing.assert_close(a, b)
 
 
+class Chooses(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(5, 4), torch.nn.Linear(5, 4)
+
+    def forward(self, x):
+        return self.one(x).tanh() if x.sum() > 0 else self.other(x)
+
+
+def test_the_parts_of_a_module_that_chooses_derive_no_code_of_their_own(monkeypatch):
+    made = []
+    monkeypatch.setattr("derive.api.load", lambda op, load=derive.load: made.append(op) or load(op))
+    model = torch.nn.Sequential(Chooses(), torch.nn.LayerNorm(4))
+    replaced = derive.replace(model)
+    x = torch.randn(3, 5)
+    for values in (x, -x):
+        torch.testing.assert_close(replaced(values), model(values))
+    assert len(made) <= 2
+
+
 def test_a_branch_that_changes_an_argument_is_refused():
     def f(x):
         if x.sum() > 0:
