@@ -172,6 +172,7 @@ def _mode_of_masks() -> Any:
             self.numbers: dict[Any, int] = {}
             self.known: Any = WeakTensorKeyDictionary()
             self.selectors: dict[int, Any] = {}
+            self.taken: dict[Any, Any] = {}
 
         def number(self, x: Any, made_by: Any = None) -> Any:
             if not isinstance(x, torch.Tensor):
@@ -200,6 +201,8 @@ def _mode_of_masks() -> Any:
             leaves, form = tree_flatten((args, kwargs))
             key = func, str(form), *map(self.number, leaves)
             made = super().dispatch(func, types, args, kwargs)
+            if func is torch.ops.aten._local_scalar_dense.default and hasattr(made, "node"):
+                self.taken[made.node.expr] = args[0]
             if isinstance(made, FakeTensor) and not func._schema.is_mutable:
                 if torch.Tag.nondeterministic_seeded not in func.tags:
                     self.number(made, key)

@@ -111,8 +111,10 @@ def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
 
     class Kind(type):
         def __call__(cls, *args: Any, **named: Any) -> Any:
-            size = len(args) == 1 and isinstance(args[0], torch.SymInt | torch.SymFloat)
-            return of_size(args[0]) if size else plain(*args, **named)
+            x = args[0] if len(args) == 1 else None
+            x = x.item() if isinstance(x, torch.Tensor) else x
+            size = isinstance(x, torch.SymInt | torch.SymFloat)
+            return of_size(x) if size else plain(*args, **named)
 
         def __instancecheck__(cls, x: Any) -> bool:
             return isinstance(x, plain)

@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import ast
 import linecache
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -174,50 +175,85 @@ def writes(x: Any) -> int:
     return 0 if x.is_inference() else int(x._version)
 
 
-def on_all_paths(call: Callable[[], Any], answers: Sequence[Answer], inputs: Sequence[Any]) -> Any:
+class _Again(Exception):
+    """A test is found to validate."""
+
+
+def on_all_paths(call: Callable[[], Any], answers: list[Answer], inputs: Sequence[Any]) -> Any:
     """Return where(t, result if t, result if not t) for each truth test t of a tensor in a call.
 
-    A test that validates has the answer that raises no error.
+    A test that validates has the answer that raises no error. Those that only another branch asks
+    are added to ``answers``.
     """
     told: dict[Any, list[bool]] = {}
     for a in answers:
         told.setdefault((a.code, a.line), []).append(a.holds)
     versions = [*map(writes, inputs)]
+    fixed: dict[Any, bool] = {}
 
     def explored(path: Sequence[bool]) -> Any:
-        made, asked = _run_along(call, told, path, inputs)
-        for n in reversed(range(len(path), len(asked))):
+        run = _Run(told, fixed, path, inputs)
+        try:
+            made = run.result(call)
+        except Exception as error:
+            if not run.sites or not _is_raised(error, last := run.sites[-1]):
+                raise
+            fixed[last.code, last.line] = last.holds
+            answers.append(last)
+            raise _Again from None
+        for n in reversed(range(len(path), len(run.asked))):
             if [*map(writes, inputs)] != versions:
                 raise _depends("one of the branches changes an argument")
             other = explored([*path, *[True] * (n - len(path)), False])
-            made = _either(asked[n], made, other, inputs[0].fake_mode)
+            made = _either(run.asked[n], made, other, inputs[0].fake_mode)
         return made
 
-    return explored(())
+    while True:
+        with suppress(_Again):
+            return explored(())
 
 
-def _run_along(
-    call: Callable[[], Any],
-    told: Mapping[Any, list[bool]],
-    path: Sequence[bool],
-    inputs: Sequence[Any],
-) -> tuple[Any, list[Any]]:
-    """Return (the result, the tensors tested) with the first tests answered, True from there."""
-    asked: list[Any] = []
-    left = {site: [*holds] for site, holds in told.items()}
+class _Run:
+    """A call with its first tests answered by ``path``, and all others by True."""
 
-    def answer(plain: Any, frame: Any, x: Any) -> bool:
-        if holds := left.get((frame.f_code, frame.f_lineno)):
+    def __init__(
+        self,
+        told: Mapping[Any, list[bool]],
+        fixed: Mapping[Any, bool],
+        path: Sequence[bool],
+        inputs: Sequence[Any],
+    ) -> None:
+        self.left = {site: [*holds] for site, holds in told.items()}
+        self.fixed, self.path, self.inputs = fixed, path, inputs
+        self.asked: list[Any] = []
+        """The truths that are tested."""
+        self.sites: list[Answer] = []
+        """Where each is tested, with the other answer."""
+        self.known: dict[int, bool] = {}
+
+    def result(self, call: Callable[[], Any]) -> Any:
+        with _bool_replaced(self.answer):
+            return call()
+
+    def answer(self, plain: Any, frame: Any, x: Any) -> bool:
+        site = frame.f_code, frame.f_lineno
+        if holds := self.left.get(site):
             return holds.pop(0)
-        n = len(asked)
-        truth = _as_tensor(x, inputs, frame) if n < _MOST_TESTS else None
+        if site in self.fixed:
+            return self.fixed[site]
+        n = len(self.asked)
+        truth = _as_tensor(x, self.inputs, frame) if n <= _MOST_TESTS else None
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
-        asked.append(truth)
-        return path[n] if n < len(path) else True
-
-    with _bool_replaced(answer):
-        return call(), asked
+        number = self.inputs[0].fake_mode.number(truth)
+        if number not in self.known:
+            if n == _MOST_TESTS:
+                return bool(plain())
+            holds_here = self.path[n] if n < len(self.path) else True
+            self.known[number] = holds_here
+            self.asked.append(truth)
+            self.sites.append(Answer(not holds_here, *site[:1], frame.f_code.co_filename, site[1]))
+        return self.known[number]
 
 
 def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
@@ -230,15 +266,29 @@ def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
         return (x.reshape(()) if x.dtype == torch.bool else x.reshape(()) != 0) if whole else None
     if frame.f_code.co_filename.startswith(str(Path(torch.__file__).parent)):
         return None
-    masks = inputs[0].fake_mode.selectors.values()
-    counted = {m.nonzero_memo.node.expr: m for m in masks if m.nonzero_memo is not None}
-    symbols, expr = x.node.expr.free_symbols, x.node.expr
+    mode, symbols = inputs[0].fake_mode, x.node.expr.free_symbols
+    counted = {
+        m.nonzero_memo.node.expr: m.bool().sum
+        for m in mode.selectors.values()
+        if m.nonzero_memo is not None
+    }
+    taken = {u: partial(t.reshape, ()) for u, t in mode.taken.items()}
+    of_values = {**counted, **taken}
     known = {n.node.expr: n for t in inputs for n in t.shape if isinstance(n, torch.SymInt)}
-    known |= {u: counted[u].bool().sum() for u in symbols & counted.keys()}
-    if symbols.isdisjoint(counted) or not symbols <= known.keys():
+    known |= {u: of_values[u]() for u in symbols & of_values.keys()}
+    if symbols.isdisjoint(of_values) or not symbols <= known.keys():
         return None
     values = [known[u] for u in symbols]
-    return sympy.lambdify(list(symbols), expr, modules="math")(*values)
+    return sympy.lambdify(list(symbols), x.node.expr, modules=[_QUOTIENTS, "math"])(*values)
+
+
+_QUOTIENTS = {
+    "FloorDiv": operator.floordiv,
+    **dict.fromkeys(("IntTrueDiv", "FloatTrueDiv"), operator.truediv),
+    **dict.fromkeys(("Mod", "PythonMod"), operator.mod),
+    "ToFloat": lambda x: x,
+}
+"""torch's own functions of sizes in a comparison."""
 
 
 def _depends(why: str) -> DeriveError:

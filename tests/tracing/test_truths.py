@@ -64,6 +64,36 @@ def caught(x, w):
     return x.square().sum()
 
 
+def twice(x, w):
+    if w.max() > 0:
+        top = x[w > 0].mean()
+    y = x.square().sum()
+    if w.max() > 0:
+        y = y + top
+    return y
+
+
+def checked_elsewhere(x, w):
+    if w.sum() > 0:
+        return x.sum()
+    if w.max() < -100:
+        raise ValueError("small")
+    return (x * w).sum()
+
+
+def share(x, w):
+    some = x[w > 0]
+    if some.numel() / x.numel() > 0.5 or some.size(0) > x.size(0) // 2:
+        return some.mean()
+    return x.sum()
+
+
+def numbers(x, w):
+    if x.sum().item() > 0:
+        return x.sum()
+    return (x * w).sum() if int((w > 0).sum()) == 0 else x.square().sum()
+
+
 def told(x, w):
     if torch.isnan(w).any():
         print("nan")
@@ -80,6 +110,10 @@ def told(x, w):
         (added, "where(any["),
         (checked, "y = where(amax[c](w[c]) > 0, sum[c2](x[c2]), sum["),
         (caught, "where(amax["),
+        (twice, "where(amax["),
+        (checked_elsewhere, "y = where(sum[c](w[c]) > 0, sum[c2](x[c2]), sum[c3](x[c3]*w[c3]))"),
+        (share, "/size(c) > 0.5, mean["),
+        (numbers, "where("),
         (told, "y = sum[c](x[c]*w[c])"),
     ],
 )

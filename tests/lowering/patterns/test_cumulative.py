@@ -50,7 +50,7 @@ CODE = {
         None,
     ),
     "op f(A[n,k]) -> y\ny[n,k,j] = prod[l | j<l and l<=k](A[n,l])": (None, None),
-    "op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = argmin[l | l>=k and m[n,l]](A[n,l])*A[n,0]": (
+    "op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = argmin[l | l>=k and m[n,l]](A[n,l])*A[n,k]": (
         None,
         None,
     ),
