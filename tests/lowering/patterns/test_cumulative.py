@@ -50,10 +50,6 @@ CODE = {
         None,
     ),
     "op f(A[n,k]) -> y\ny[n,k,j] = prod[l | j<l and l<=k](A[n,l])": (None, None),
-    "op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = argmin[l | l>=k and m[n,l]](A[n,l])*A[n,k]": (
-        None,
-        None,
-    ),
     # The position of an index is among those up to it: its winner needs no guard.
     "op f(A[n,k]) -> y\ny[n,k] = max[l | l<=k](A[n,l])": (
         ["y = rt.running_max(A, 1)"],
@@ -258,6 +254,14 @@ def test_running_extrema_with_ties_and_values_that_are_not_finite(kind, side):
         torch.testing.assert_close(places[:, k], at + start)
         pair = (torch.autograd.grad(v.sum(), A, retain_graph=True) for v in (values[:, k], want))
         torch.testing.assert_close(*pair)
+
+
+@each_row("side", ["l<=k", "l>=k"])
+def test_the_first_of_those_that_a_mask_leaves_is_none_of_the_others(side):
+    first = f"argmin[l | {side} and m[n,l]](A[n,l])"
+    A = np.array([[3.0, 9.0, 1.0, 2.0], [1.0, 2.0, 0.5, 3.0]])
+    m = np.array([[False, True, False, False], [True, False, True, False]])
+    run(f"op f(A[n,k], m[n,k]: bool) -> y\ny[n,k] = {first}*A[n,k]", {"A": A, "m": m})
 
 
 def test_an_extremum_that_may_be_of_nothing_keeps_its_guard():
