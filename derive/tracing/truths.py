@@ -21,8 +21,8 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -175,120 +175,122 @@ def writes(x: Any) -> int:
     return 0 if x.is_inference() else int(x._version)
 
 
-class _Again(Exception):
-    """A test is found to validate."""
-
-
 def on_all_paths(call: Callable[[], Any], answers: list[Answer], inputs: Sequence[Any]) -> Any:
     """Return where(t, result if t, result if not t) for each truth test t of a tensor in a call.
 
-    A test that validates has the answer that raises no error. Those that only another branch asks
-    are added to ``answers``.
+    A test that validates has the answer that raises no error; ``answers`` gets those of branches
+    that the examples do not take.
     """
     told: dict[Any, list[bool]] = {}
     for a in answers:
         told.setdefault((a.code, a.line), []).append(a.holds)
     versions = [*map(writes, inputs)]
-    fixed: dict[Any, bool] = {}
 
     def explored(path: Sequence[bool]) -> Any:
-        run = _Run(told, fixed, path, inputs)
-        try:
-            made = run.result(call)
-        except Exception as error:
-            if not run.sites or not _is_raised(error, last := run.sites[-1]):
-                raise
-            fixed[last.code, last.line] = last.holds
-            answers.append(last)
-            raise _Again from None
-        for n in reversed(range(len(path), len(run.asked))):
+        made, asked = _run_along(call, told, path, inputs)
+        for n in reversed(range(len(path), len(asked))):
             if [*map(writes, inputs)] != versions:
                 raise _depends("one of the branches changes an argument")
             other = explored([*path, *[True] * (n - len(path)), False])
-            made = _either(run.asked[n], made, other, inputs[0].fake_mode)
+            truth, place = asked[n]
+            raising = [isinstance(x, _Raised) for x in (made, other)]
+            if not any(raising):
+                made = _either(truth, made, other, inputs[0].fake_mode)
+            elif not all(raising):
+                made = other if raising[0] else made
+                assumed = replace(place, holds=raising[1])
+                if assumed not in answers:
+                    answers.append(assumed)
         return made
 
-    while True:
-        with suppress(_Again):
-            return explored(())
+    made = explored(())
+    if isinstance(made, _Raised):
+        raise made.error
+    return made
 
 
-class _Run:
-    """A call with its first tests answered by ``path``, and all others by True."""
+@dataclass(frozen=True)
+class _Raised:
+    """The result of a path whose last truth test raises an error."""
 
-    def __init__(
-        self,
-        told: Mapping[Any, list[bool]],
-        fixed: Mapping[Any, bool],
-        path: Sequence[bool],
-        inputs: Sequence[Any],
-    ) -> None:
-        self.left = {site: [*holds] for site, holds in told.items()}
-        self.fixed, self.path, self.inputs = fixed, path, inputs
-        self.asked: list[Any] = []
-        """The truths that are tested."""
-        self.sites: list[Answer] = []
-        """Where each is tested, with the other answer."""
-        self.known: dict[int, bool] = {}
+    error: Exception
 
-    def result(self, call: Callable[[], Any]) -> Any:
-        with _bool_replaced(self.answer):
-            return call()
 
-    def answer(self, plain: Any, frame: Any, x: Any) -> bool:
-        site = frame.f_code, frame.f_lineno
-        if holds := self.left.get(site):
+def _run_along(
+    call: Callable[[], Any],
+    told: Mapping[Any, list[bool]],
+    path: Sequence[bool],
+    inputs: Sequence[Any],
+) -> tuple[Any, list[tuple[Any, Answer]]]:
+    """Return (the result, the tensors tested and where) with these answers, True after them.
+
+    A tensor that is tested again has the same answer.
+    """
+    asked: dict[int, tuple[Any, Answer]] = {}
+    last: list[Answer] = []
+    left = {site: [*holds] for site, holds in told.items()}
+
+    def answer(plain: Any, frame: Any, x: Any) -> bool:
+        if holds := left.get((frame.f_code, frame.f_lineno)):
             return holds.pop(0)
-        if site in self.fixed:
-            return self.fixed[site]
-        n = len(self.asked)
-        truth = _as_tensor(x, self.inputs, frame) if n <= _MOST_TESTS else None
+        truth = _as_tensor(x, inputs, frame)
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
-        number = self.inputs[0].fake_mode.number(truth)
-        if number not in self.known:
-            if n == _MOST_TESTS:
-                return bool(plain())
-            holds_here = self.path[n] if n < len(self.path) else True
-            self.known[number] = holds_here
-            self.asked.append(truth)
-            self.sites.append(Answer(not holds_here, *site[:1], frame.f_code.co_filename, site[1]))
-        return self.known[number]
+        number = inputs[0].fake_mode.number(truth)
+        if number not in asked and len(asked) == _MOST_TESTS:
+            return bool(plain())
+        place = Answer(True, frame.f_code, frame.f_code.co_filename, frame.f_lineno)
+        asked.setdefault(number, (truth, place))
+        n = [*asked].index(number)
+        found = path[n] if n < len(path) else True
+        last[:] = [replace(place, holds=not found)]
+        return found
+
+    with _bool_replaced(answer):
+        try:
+            made = call()
+        except Exception as error:
+            if not last or not _is_raised(error, last[0]):
+                raise
+            made = _Raised(error)
+    return made, [*asked.values()]
 
 
 def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     """Return a truth without axes that is tested; None of one of sizes that masks do not select."""
-    import sympy
     import torch
+    from torch.utils._sympy.interp import sympy_interp
 
     if isinstance(x, torch.Tensor):
         whole = x.numel() == 1
         return (x.reshape(()) if x.dtype == torch.bool else x.reshape(()) != 0) if whole else None
     if frame.f_code.co_filename.startswith(str(Path(torch.__file__).parent)):
         return None
-    mode, symbols = inputs[0].fake_mode, x.node.expr.free_symbols
-    counted = {
-        m.nonzero_memo.node.expr: m.bool().sum
-        for m in mode.selectors.values()
-        if m.nonzero_memo is not None
-    }
-    taken = {u: partial(t.reshape, ()) for u, t in mode.taken.items()}
-    of_values = {**counted, **taken}
+    mode, symbols, expr = inputs[0].fake_mode, x.node.expr.free_symbols, x.node.expr
+    masks = (m for m in mode.selectors.values() if m.nonzero_memo is not None)
+    of_values = {m.nonzero_memo.node.expr: m.bool().sum for m in masks}
+    of_values |= {u: partial(t.reshape, ()) for u, t in mode.taken.items()}
     known = {n.node.expr: n for t in inputs for n in t.shape if isinstance(n, torch.SymInt)}
     known |= {u: of_values[u]() for u in symbols & of_values.keys()}
     if symbols.isdisjoint(of_values) or not symbols <= known.keys():
         return None
-    values = [known[u] for u in symbols]
-    return sympy.lambdify(list(symbols), x.node.expr, modules=[_QUOTIENTS, "math"])(*values)
+    return sympy_interp(_of_counts(), known, expr)
 
 
-_QUOTIENTS = {
-    "FloorDiv": operator.floordiv,
-    **dict.fromkeys(("IntTrueDiv", "FloatTrueDiv"), operator.truediv),
-    **dict.fromkeys(("Mod", "PythonMod"), operator.mod),
-    "ToFloat": lambda x: x,
-}
-"""torch's own functions of sizes in a comparison."""
+@lru_cache(maxsize=1)
+def _of_counts() -> Any:
+    """Return torch's arithmetic of sizes, for numbers of elements that are tensors."""
+    import torch
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    class Counts(PythonReferenceAnalysis):
+        and_ = staticmethod(torch.logical_and)
+        or_ = staticmethod(torch.logical_or)
+        not_ = staticmethod(torch.logical_not)
+        int_truediv = staticmethod(operator.truediv)
+        to_dtype = staticmethod(lambda x, *_: x)
+
+    return Counts
 
 
 def _depends(why: str) -> DeriveError:

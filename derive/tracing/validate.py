@@ -82,6 +82,7 @@ def check(
     from derive.api import load
 
     f = load(op)
+    functions = [(partial(_with_tensors, g, len(op.outputs)), own) for g, own in functions]
     for a in (a for value in inputs.values() for a in value.atoms):
         sizes.at_least(a.size - 1)
     samples = Samples(tensors, sizes, inputs, _marks(op, tensors), computed)
@@ -165,6 +166,20 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _with_tensors(function: Callable[..., Any], count: int, **given: Any) -> Any:
+    """Return the results of a call, numbers as tensors if fewer than ``count`` are tensors.
+
+    A branch may return 0.0 where the other returns a tensor.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    made = function(**given)
+    if sum(isinstance(t, torch.Tensor) for t in tree_leaves(made)) < count:
+        made = tree_map_only((bool, int, float), torch.as_tensor, made)
+    return made
 
 
 def _is_noise(

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import derive
+from derive.tracing.read import reading
 
 X = torch.tensor([0.5, -1.5, 2.0, 0.25, -0.75], dtype=torch.float64)
 W = torch.tensor([1.0, -2.0, 0.5, -0.25, 3.0], dtype=torch.float64)
@@ -64,40 +65,63 @@ def caught(x, w):
     return x.square().sum()
 
 
-def twice(x, w):
-    if w.max() > 0:
-        top = x[w > 0].mean()
-    y = x.square().sum()
-    if w.max() > 0:
-        y = y + top
-    return y
-
-
-def checked_elsewhere(x, w):
-    if w.sum() > 0:
-        return x.sum()
-    if w.max() < -100:
-        raise ValueError("small")
+def told(x, w):
+    if torch.isnan(w).any():
+        print("nan")
     return (x * w).sum()
 
 
+def twice(x, w):
+    some = (w > 0).any()
+    if some:
+        mean = x[w > 0].mean()
+    total = x.sum()
+    if (w > 0).any():
+        total = total + mean
+    return total
+
+
+def checked_in_a_branch(x, w):
+    if w.sum() > 0:
+        return x.exp().sum()
+    if (x > 100).any():
+        raise ValueError("large")
+    return x.square().sum()
+
+
+def refused(x, w):
+    if w.max() > 0.5:
+        return x.exp().sum()
+    if w.max() > -9:
+        return x.square().sum()
+    raise ValueError("small")
+
+
 def share(x, w):
-    some = x[w > 0]
-    if some.numel() / x.numel() > 0.5 or some.size(0) > x.size(0) // 2:
-        return some.mean()
+    some, others = x[w > 0], x[w < 0]
+    if len(some) / len(x) > 0.5 or others.numel() // 2 == 1:
+        return some.sum()
+    return others.sum()
+
+
+def both_counts(x, w):
+    some, others = x[w > 0], x[w < 0]
+    if (len(some) > 1) & (len(others) > 1):
+        return some.std() - others.std()
     return x.sum()
 
 
 def numbers(x, w):
     if x.sum().item() > 0:
         return x.sum()
-    return (x * w).sum() if int((w > 0).sum()) == 0 else x.square().sum()
+    few = float((w > 0).sum()) < 2
+    return (x * w).sum() if few or int((w < 0).sum()) == 0 else x.square().sum()
 
 
-def told(x, w):
-    if torch.isnan(w).any():
-        print("nan")
-    return (x * w).sum()
+def number(x, w):
+    if not (w > 0).any():
+        return 0.0
+    return x[w > 0].mean()
 
 
 @pytest.mark.parametrize(
@@ -110,11 +134,14 @@ def told(x, w):
         (added, "where(any["),
         (checked, "y = where(amax[c](w[c]) > 0, sum[c2](x[c2]), sum["),
         (caught, "where(amax["),
-        (twice, "where(amax["),
-        (checked_elsewhere, "y = where(sum[c](w[c]) > 0, sum[c2](x[c2]), sum[c3](x[c3]*w[c3]))"),
-        (share, "/size(c) > 0.5, mean["),
-        (numbers, "where("),
         (told, "y = sum[c](x[c]*w[c])"),
+        (twice, "y = where(any[c](w[c] > 0), total, total2)"),
+        (checked_in_a_branch, "> 0, sum[c](exp(x[c])), sum["),
+        (refused, "y = where(amax[k](w[k]) > 0.5, sum["),
+        (share, ")/size(c) > 0.5, sum["),
+        (both_counts, "y = where(sum["),
+        (numbers, "where("),
+        (number, ", mean["),
     ],
 )
 def test_both_branches_are_read(function, said):
@@ -125,7 +152,7 @@ def test_both_branches_are_read(function, said):
         x = [s * X.clone() for s in (1, -1)]
         for values in x:
             own = [t.clone().requires_grad_() for t in (values, w)]
-            want = function(*own)
+            want = torch.as_tensor(function(*own), dtype=X.dtype)
             have = read(*own)
             torch.testing.assert_close(have, want)
             if not want.requires_grad:
@@ -133,6 +160,11 @@ def test_both_branches_are_read(function, said):
             grads = (torch.autograd.grad(y, own, materialize_grads=True) for y in (have, want))
             for a, b in zip(*grads, strict=True):
                 torch.testing.assert_close(a, b)
+
+
+def test_a_check_in_a_branch_is_assumed():
+    text = reading(checked_in_a_branch, X, W).text
+    assert "if (x > 100).any() (assumes that the tensor is False;" in text
 
 
 class Chooses(torch.nn.Module):
