@@ -99,6 +99,7 @@ class Context:
     def __init__(self, graph: Graph, inputs: dict[str, tv.TracedValue], taken: set[str]) -> None:
         self.sizes = SymbolicSizes(graph.shapes, graph.rounded)
         self.answers = graph.answers
+        self.has_branches = graph.has_branches
         self.given = graph.given
         self.held = any(node.meta.get("held") for node in graph.graph.nodes)
         self.inputs = inputs

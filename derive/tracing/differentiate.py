@@ -392,6 +392,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         inputs = tuple(t.name for t in found.operation.inputs)
         with torch.inference_mode(False), torch.enable_grad():
             reach = _reached(found.function, found.tensors, inputs)
+            if found.has_branches:  # another branch may reach other inputs
+                reach = [frozenset(inputs)] * len(reach)
     _refuse_changes(found.changed)
     if found.asked:
         raise DeriveError(

@@ -58,6 +58,8 @@ class Graph:
     """Assumed results of value checks; a call raises an error for another result."""
     rounded: bool = False
     """True if no division of sizes is taken as exact."""
+    has_branches: bool = False
+    """True if a result depends on truth tests of tensors."""
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
@@ -70,11 +72,11 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     mode, fakes, shapes = without_data(tensors)
     outputs: list[Any] = []
     same: list[list[int | None]] = []
+    branches: list[bool] = []
 
     def flat(*given: Any) -> Any:
-        made = on_all_paths(
-            partial(function, **dict(zip(tensors, given, strict=True))), answers, given
-        )
+        call = partial(function, **dict(zip(tensors, given, strict=True)))
+        made, has_branches = on_all_paths(call, answers, given)
         if inspect.isgenerator(made):
             raise DeriveError(
                 "the function returns a generator, not a tensor; return a list", kind="torch-result"
@@ -88,6 +90,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
                     kind="torch-result",
                 )
         outputs.append(made)
+        branches.append(has_branches)
         places = {id(x): n for n, x in enumerate(given)}
         same.append([places.get(id(x)) for x in leaves])
         return leaves
@@ -119,7 +122,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             node.target = torch.ops.aten.nonzero_numpy.default
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
-    return Graph(module.graph, *known)
+    return Graph(module.graph, *known, branches[-1])
 
 
 def _constants(module: Any) -> list[Any]:

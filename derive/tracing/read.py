@@ -87,6 +87,8 @@ class Reading:
     """Attributes that the function sets on its object as it runs; the operation sets none."""
     asked: tuple[str, ...] = ()
     """Checks of tensor values, with an error if they fail."""
+    has_branches: bool = False
+    """True if a result depends on truth tests of tensors."""
     written: Collection[str] = ()
     """Inputs with positions of writes; in the operation, nothing is written at a negative one."""
     differs: Mapping[str, str] = field(default_factory=dict)
@@ -314,6 +316,7 @@ def _reading(
         same=tuple(None if n is None else [*tensors][n] for n in context.given),
         kind=next(iter(call.kinds), None),  # type: ignore[attr-defined]
         asked=tuple(map(str, context.answers)),
+        has_branches=context.has_branches,
         written=context.written,
         held=context.held,
         computed=computed,

@@ -175,8 +175,12 @@ def writes(x: Any) -> int:
     return 0 if x.is_inference() else int(x._version)
 
 
-def on_all_paths(call: Callable[[], Any], answers: list[Answer], inputs: Sequence[Any]) -> Any:
+def on_all_paths(
+    call: Callable[[], Any], answers: list[Answer], inputs: Sequence[Any]
+) -> tuple[Any, bool]:
     """Return where(t, result if t, result if not t) for each truth test t of a tensor in a call.
+
+    The second is True if there is such a test.
 
     A test that validates has the answer that raises no error; ``answers`` gets those of branches
     that the examples do not take.
@@ -201,12 +205,14 @@ def on_all_paths(call: Callable[[], Any], answers: list[Answer], inputs: Sequenc
                 assumed = replace(place, holds=raising[1])
                 if assumed not in answers:
                     answers.append(assumed)
+            has_branches.append(True)
         return made
 
+    has_branches: list[bool] = []
     made = explored(())
     if isinstance(made, _Raised):
         raise made.error
-    return made
+    return made, any(has_branches)
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,22 @@ def test_the_parts_of_a_module_that_chooses_derive_no_code_of_their_own(monkeypa
     assert len(made) <= 2
 
 
+def one_or_both(x, w):
+    if x.sum() > 0:
+        return x.exp().sum()
+    return (x * w).sum()
+
+
+def test_an_input_of_the_other_branch_has_its_gradient():
+    derived = derive.differentiate(one_or_both)
+    for x in (X, -X):
+        own = [t.clone().requires_grad_() for t in (x, W)]
+        have, want = derived(*own), one_or_both(*own)
+        grads = (torch.autograd.grad(y, own, materialize_grads=True) for y in (have, want))
+        for a, b in zip(*grads, strict=True):
+            torch.testing.assert_close(a, b)
+
+
 def test_a_branch_that_changes_an_argument_is_refused():
     def f(x):
         if x.sum() > 0:
