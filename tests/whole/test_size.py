@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_400,
     "templates": 1_900,
-    "tests": 72_800,
+    "tests": 72_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
