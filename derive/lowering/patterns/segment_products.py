@@ -130,11 +130,14 @@ def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
 def _ends(
     bounds: Bounds, element: Index, condition: Expr
 ) -> tuple[Index, Index, bool, bool] | None:
-    """Return (low, high, whether low is taken, whether high is) of low <= element <= high."""
+    """Return (low, high, whether low is taken, whether high is) of low <= element <= high.
+
+    None if both are one index, which is no segment.
+    """
     found = [compared_indices(bounds, (element,), c) for c in conditions_of(condition)]
     low = [r for r in found if r is not None and r.is_reversed]
     high = [r for r in found if r is not None and not r.is_reversed]
-    if len(found) != 2 or not low or not high:
+    if len(found) != 2 or not low or not high or low[0].index is high[0].index:
         return None
     return low[0].index, high[0].index, not low[0].is_strict, not high[0].is_strict
 

@@ -214,6 +214,13 @@ def test_what_no_product_takes_may_be_infinite():
         assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (x, a)))
 
 
+@pytest.mark.parametrize("element", ["v[1]", "v[a]*w[i]"])
+def test_two_ends_that_are_one_index_are_no_segment(element):
+    op = derive.parse(f"op f(v[j], w[i]) -> y\ny[i] = w[i]*prod[a | a >= i and a <= i]({element})")
+    own = [torch.rand(T, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    assert torch.autograd.gradcheck(derive.load(op), own)
+
+
 def test_integers_stay_whole():
     op = derive.parse(
         "op f(x[t]: int, a[t]: int, w[t], z[i]) -> y\n"
