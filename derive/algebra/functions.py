@@ -206,9 +206,10 @@ class ScalarFunction:
     that is not ``written`` is not part of the notation.
 
     Its values lie between ``least`` and ``most``, exclusive if ``open``, and its first argument
-    must lie within ``domain``. It is ``total`` if value and derivatives are finite at all real
-    arguments, except where it ``overflows`` at arguments of moderate size. It is ``linear`` if it
-    grows no faster than its arguments. It is ``whole`` if its value is an integer for integer
+    must lie within ``domain``. Its ``parity`` is 1 if f(-x) = f(x), and -1 if f(-x) = -f(x). It is
+    ``total`` if value and derivatives are finite at all real arguments, except where it
+    ``overflows`` at arguments of moderate size. It is ``linear`` if it grows no faster than its
+    arguments. It is ``whole`` if its value is an integer for integer
     arguments, and ``steps`` if it always is.
     """
 
@@ -224,6 +225,7 @@ class ScalarFunction:
     open: bool = False
     total: bool = True
     domain: tuple[float, float] | None = None
+    parity: int = 0
     overflows: bool = False
     linear: bool = False
     whole: bool = False
@@ -282,6 +284,8 @@ def _n_ary(
 _RIGHT = math.pi / 2
 _UNIT: Mapping[str, Any] = {"least": -1, "most": 1}
 _GROWS: Mapping[str, Any] = {"overflows": True}
+_EVEN: Mapping[str, Any] = {"parity": 1}
+_ODD: Mapping[str, Any] = {"parity": -1}
 _POSITIVE: Mapping[str, Any] = {"least": 0, "open": True}
 _ABOVE_0: Mapping[str, Any] = {"total": False, "domain": (0, math.inf)}
 _WITHIN_1: Mapping[str, Any] = {"total": False, "domain": (-1, 1)}
@@ -296,17 +300,19 @@ _ROWS = (
     # Own value: torch.exp, torch.expm1, torch.tanh, torch.tan, torch.sigmoid save their result.
     _unary("exp", np.exp, lambda x, y: y, sympy="exp", **_POSITIVE, **_GROWS),
     _unary("expm1", np.expm1, lambda x, y: y + 1, "exp(x) - 1.", least=-1, **_GROWS),
-    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT),
-    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan"),
+    _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT, **_ODD),
+    _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan", **_ODD),
     _unary("sigmoid", sigmoid, lambda x, y: y * (1 - y), "1/(1 + exp(-x)).", most=1, **_POSITIVE),
     _unary("exp2", np.exp2, exp2_slope, "2**x.", **_POSITIVE, **_GROWS),
     _unary("log2", np.log2, logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
     _unary("log10", np.log10, logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
     # Smooth, by the argument.
     _unary("log", np.log, lambda x, y: Pow(x, num(-1)), sympy="log", **_ABOVE_0),
-    _unary("sin", np.sin, lambda x, y: Call("cos", (x,)), sympy="sin", **_UNIT),
-    _unary("cos", np.cos, lambda x, y: -Call("sin", (x,)), sympy="cos", **_UNIT),
-    _unary("asin", np.arcsin, on_circle, sympy="asin", least=-_RIGHT, most=_RIGHT, **_WITHIN_1),
+    _unary("sin", np.sin, lambda x, y: Call("cos", (x,)), sympy="sin", **_UNIT, **_ODD),
+    _unary("cos", np.cos, lambda x, y: -Call("sin", (x,)), sympy="cos", **_UNIT, **_EVEN),
+    _unary(
+        "asin", np.arcsin, on_circle, sympy="asin", least=-_RIGHT, most=_RIGHT, **_WITHIN_1, **_ODD
+    ),
     _unary(
         *("acos", np.arccos, lambda x, y: -on_circle(x, y)),
         sympy="acos",
@@ -317,12 +323,15 @@ _ROWS = (
     _unary(
         *("atan", np.arctan, lambda x, y: Pow(x**2 + 1, num(-1))),
         sympy="atan",
+        parity=-1,
         least=-_RIGHT,
         most=_RIGHT,
     ),
-    _unary("sinh", np.sinh, lambda x, y: Call("cosh", (x,)), sympy="sinh", **_GROWS),
-    _unary("cosh", np.cosh, lambda x, y: Call("sinh", (x,)), sympy="cosh", least=1, **_GROWS),
-    _unary("erf", elementwise(math.erf), bell(2), sympy="erf", **_UNIT),
+    _unary("sinh", np.sinh, lambda x, y: Call("cosh", (x,)), sympy="sinh", **_GROWS, **_ODD),
+    _unary(
+        "cosh", np.cosh, lambda x, y: Call("sinh", (x,)), sympy="cosh", least=1, **_GROWS, **_EVEN
+    ),
+    _unary("erf", elementwise(math.erf), bell(2), sympy="erf", **_UNIT, **_ODD),
     _unary("erfc", elementwise(math.erfc), bell(-2), sympy="erfc", least=0, most=2),
     _unary(
         *("lgamma", elementwise(lgamma), lambda x, y: Call("digamma", (x,))),
@@ -332,7 +341,7 @@ _ROWS = (
         **_ABOVE_0,
     ),
     _unary("digamma", elementwise(digamma), digamma_slope, sympy="digamma", **_ABOVE_0),
-    _unary("erfinv", elementwise(erfinv), erfinv_slope, sympy="erfinv", **_WITHIN_1),
+    _unary("erfinv", elementwise(erfinv), erfinv_slope, sympy="erfinv", **_WITHIN_1, **_ODD),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary(
         *("log1p", np.log1p, lambda x, y: 1 / (1 + x), "log(1 + x)."),
@@ -358,18 +367,26 @@ _ROWS = (
         least=0,
         **_KEEPS,
     ),
-    _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS),
-    _unary("sign", sign, zero, sympy="sign", **_UNIT, **_STEPS),
+    _unary("abs", np.abs, lambda x, y: Call("sign", (x,)), sympy="Abs", least=0, **_KEEPS, **_EVEN),
+    _unary("sign", sign, zero, sympy="sign", **_UNIT, **_STEPS, **_ODD),
     _unary("floor", np.floor, zero, sympy="floor", **_STEPS),
     _unary("ceil", np.ceil, zero, sympy="ceiling", **_STEPS),
-    _unary("trunc", np.trunc, zero, "x without what comes after the point; slope 0.", **_STEPS),
+    _unary(
+        "trunc", np.trunc, zero, "x without what comes after the point; slope 0.", **_STEPS, **_ODD
+    ),
     _unary(
         *("round", np.round, zero, "The nearest whole number, of two the even one; slope 0."),
         head="round_half_even",
+        parity=-1,
         **_STEPS,
     ),
     _unary(
-        "frac", lambda x: x - np.trunc(x), one, "x - trunc(x), with the sign of x.", linear=True
+        "frac",
+        lambda x: x - np.trunc(x),
+        one,
+        "x - trunc(x), with the sign of x.",
+        linear=True,
+        parity=-1,
     ),
     _n_ary(
         *("remainder", np.mod, (one, remainder_y)),
@@ -379,7 +396,14 @@ _ROWS = (
     _n_ary(
         *("fmod", np.fmod, (one, fmod_y)), "x - y*trunc(x/y), which has the sign of x.", total=False
     ),
-    _unary("detach", lambda x: x, zero, "x with gradient 0, like torch.Tensor.detach.", **_KEEPS),
+    _unary(
+        "detach",
+        lambda x: x,
+        zero,
+        "x with gradient 0, like torch.Tensor.detach.",
+        **_KEEPS,
+        **_ODD,
+    ),
     _n_ary("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
     _n_ary("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
     _n_ary(

@@ -8,10 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from derive.algebra.expr import Call, Expr, Num, Pow
+from derive.algebra.functions import FUNCTIONS
 from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly, raised, scale
-
-_EVEN = frozenset("abs cos cosh".split())
-_ODD = frozenset("asin atan erf erfinv round sign sin sinh tan tanh trunc".split())
 
 
 @lru_cache(maxsize=8192)
@@ -23,9 +21,9 @@ def _upright(e: Expr) -> tuple[Expr, int]:
             assert isinstance(made, Poly)
             negative = bool(made.terms) and made.terms[0].coef < 0
             return (scale(made, -1), -1) if negative else (made, 1)
-        case Call(name, (arg,)) if name in _EVEN | _ODD:
+        case Call(name, (arg,)) if parity := FUNCTIONS[name].parity:
             u, sign = _upright(arg)
-            return Call(name, (u,)), sign if name in _ODD else 1
+            return Call(name, (u,)), sign if parity < 0 else 1
         case Pow(base, Num(n)) if n.denominator == 1:
             u, sign = _upright(base)
             return Pow(u, e.exponent), sign if n % 2 else 1
@@ -49,16 +47,22 @@ def _upright_term(t: Term) -> Term:
 
 
 def in_one_direction(p: Poly) -> Poly | None:
-    """Return a sum whose factors f(-u) are f(u) or -f(u), if it has both; else None."""
+    """Return a sum whose factors f(-u) are f(u) or -f(u), if it has both; else None.
+
+    Roots of u and of -u stay, as neither is a number times the other.
+    """
     if len(p.terms) < 2:
         return None
     alike: dict[Expr, dict[Expr, int]] = {}
-    for base in dict.fromkeys(base_and_power(f)[0] for t in p.terms for f in t.factors):
+    roots: set[Expr] = set()
+    for base, power in dict.fromkeys(base_and_power(f) for t in p.terms for f in t.factors):
         u, sign = _upright(base)
         alike.setdefault(u, {})[base] = sign
+        if power.denominator > 1:
+            roots.add(u)
     instead: dict[Expr, tuple[Expr, int]] = {}
     for u, signs in alike.items():
-        if len(signs) > 1:
+        if len(signs) > 1 and not (u in roots and len({*signs.values()}) > 1):
             # Summed indices sort first, and x[i] - x[j] with a summed j reads best.
             kept = next(base for base in signs if base is not u)
             instead |= {base: (kept, signs[base] * signs[kept]) for base in signs}
@@ -71,8 +75,6 @@ def _turned(t: Term, instead: dict[Expr, tuple[Expr, int]]) -> Term:
     for f in t.factors:
         base, power = base_and_power(f)
         kept, sign = instead.get(base, (base, 1))
-        if sign < 0 and power.denominator > 1:
-            kept, sign = base, 1
         coef = coef * sign if power % 2 else coef
         factors.append(raised(kept, power))
     return make_term(coef, t.binders, factors)

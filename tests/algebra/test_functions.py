@@ -362,6 +362,16 @@ def test_values_lie_where_the_table_says(name):
 
 
 @each_row("name", OF_FLOATS)
+def test_what_is_even_and_what_is_odd(name):
+    row = FUNCTIONS[name]
+    if row.arity == 1:
+        at = [0.3, 0.5, 0.9] if row.domain else [0.3, 0.5, 1.5, 2.75]
+        ends = [tuple(float(row.numpy(sign * x)) for sign in (1, -1)) for x in at]
+        signs = [s for s in (1, -1) if all(a == pytest.approx(s * b, rel=1e-12) for a, b in ends)]
+        assert signs == ([row.parity] if row.parity else [])
+
+
+@each_row("name", OF_FLOATS)
 def test_what_is_total_and_what_overflows(name):
     row = FUNCTIONS[name]
     moderate = tuple(x for x in POINTS if abs(x) < 4)

@@ -34,6 +34,12 @@ PAIRS = {
 }
 
 
+def test_roots_of_both_directions_stay():
+    op = derive.parse("op f(x[n], w[n]) -> y\ny[n] = sqrt(x[n] - w[n])*w[n] + sqrt(w[n] - x[n])")
+    formulas = str(derive.derivation(op))
+    assert "√(x[n] − w[n])" in formulas and "√(w[n] − x[n])" in formulas
+
+
 @each_row("text", PAIRS)
 def test_the_gradient_of_pairs_has_one_direction(text):
     f, slope, times = PAIRS[text]
