@@ -44,7 +44,7 @@ class _Cumprod(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         input, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = rt.exclusive_cumprod(input, ctx.dim) * rt.linear_recurrence(
+        grad_input = rt.exclusive_cumprod(input, ctx.dim) * rt.adjoint_recurrence(
             G, input, ctx.dim
         )
         return grad_input, None

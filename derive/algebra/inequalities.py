@@ -19,7 +19,7 @@ from math import gcd, lcm
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
-from derive.algebra.logic import truth
+from derive.algebra.logic import conditions_of, truth
 from derive.algebra.substitution import replace
 from derive.budget import tick
 
@@ -211,27 +211,17 @@ class Bounds:
     def without_indices(self, forms: Sequence[Polynomial]) -> tuple[Polynomial, ...]:
         """Forms in sizes: if all are >= 0, some positions of the indices make ``forms`` >= 0.
 
-        Empty if no positions do, or if that is not found out. For a*i >= p and b*i <= q, an integer
-        i exists if a*q - b*p >= (a - 1)*(b - 1) (the dark shadow of Pugh's omega test).
+        Empty if no positions do, or if that is not found out.
         """
         keys = dict.fromkeys(key for form in forms for key in form.terms if key)
         about = Polynomial(dict.fromkeys(keys, Fraction(1)))
         if _contradictory([*(f.terms for f in forms), *self._facts(about)]):
             return ()
         for i in about.indices:
-            own = Polynomial.of(i)
-            forms = [*forms, own, self.size(i.extent) - _ONE - own]
-            if any(i in key and len(key) > 1 for key in keys):
+            found = self._eliminated([*forms, *self._range(i)], i)
+            if found is None or len(found[0]) > _MOST_CONSTRAINTS:
                 return ()
-        for i in about.indices:
-            above = [(f, f.terms[i,]) for f in forms if f.terms.get((i,), 0) > 0]
-            below = [(f, -f.terms[i,]) for f in forms if f.terms.get((i,), 0) < 0]
-            forms = [f for f in forms if (i,) not in f.terms]
-            for (p, a), (q, b) in product(above, below):
-                shadow = Polynomial({(): -(a - 1) * (b - 1)})
-                forms.append(p * Polynomial({(): b}) + q * Polynomial({(): a}) + shadow)
-            if len(forms) > _MOST_CONSTRAINTS:
-                return ()
+            forms = found[0]
         left: list[Polynomial] = []
         for f in dict.fromkeys(map(_of_smallest_integers, forms)):
             if self.at_most(f, -_ONE):
@@ -239,6 +229,82 @@ class Bounds:
             if not self.at_most(_ZERO, f) and not any(self.at_most(g, f) for g in left):
                 left = [*(g for g in left if not self.at_most(f, g)), f]
         return tuple(left)
+
+    def projected(
+        self, condition: ex.Expr, indices: Sequence[ex.Index]
+    ) -> tuple[ex.Expr, ...] | None:
+        """Conditions on other indices, which hold where some positions of these meet ``condition``.
+
+            k < l <= t for some k and t:  1 <= l
+
+        None if they are not found out, or more than two. Axes of no position are not considered.
+        """
+        forms: list[Polynomial] = []
+        beside: list[ex.Expr] = []
+        for c in conditions_of(condition):
+            found = self._nonnegative_forms(c)
+            if found:
+                forms += found
+            elif ex.free_indices(c).isdisjoint(indices):
+                beside.append(c)
+            else:
+                return None
+        facts: list[Polynomial] = []
+        for i in indices:
+            eliminated = self._eliminated([*forms, *self._range(i)], i)
+            if eliminated is None or not eliminated[1] or len(eliminated[0]) > _MOST_CONSTRAINTS:
+                return None
+            forms = eliminated[0]
+            facts.append(self.size(i.extent) - _ONE)
+        left: list[Polynomial] = []
+        for f in dict.fromkeys(map(_of_smallest_integers, forms)):
+            opposite = -f - _ONE
+            known = [*(g.terms for g in (*facts, *left)), *self._facts(opposite)]
+            if not _contradictory([opposite.terms, *known]):
+                left.append(f)
+        made = [*beside, *(_nonnegative(f) for f in left)]
+        return tuple(made) if len(made) <= 2 else None
+
+    def _nonnegative_forms(self, condition: ex.Expr) -> list[Polynomial] | None:
+        """Forms that are all >= 0 just where the condition holds; None if there are none."""
+        match condition:
+            case ex.Iverson(inside):
+                return self._nonnegative_forms(inside)
+            case ex.Rel(op, left, right) if op != "!=":
+                a = self.form(left)
+                b = None if a is None else self.form(right)
+                if a is None or b is None:
+                    return None
+                gap = b - a if op in ("<", "<=", "==") else a - b
+                if op == "==":
+                    return [gap, -gap]
+                return [gap - _ONE if op in ("<", ">") else gap]
+        return None
+
+    def _range(self, i: ex.Index) -> tuple[Polynomial, Polynomial]:
+        own = Polynomial.of(i)
+        return own, self.size(i.extent) - _ONE - own
+
+    @staticmethod
+    def _eliminated(
+        forms: Sequence[Polynomial], i: ex.Index
+    ) -> tuple[list[Polynomial], bool] | None:
+        """Forms without i: if all are >= 0, ``forms`` are for some i, and if only then.
+
+        For a*i >= p and b*i <= q, an integer i exists if a*q - b*p >= (a - 1)*(b - 1) (the dark
+        shadow of Pugh's omega test), and if a or b is 1 only then. None if i is multiplied.
+        """
+        if any(i in key and len(key) > 1 for f in forms for key in f.terms):
+            return None
+        above = [(f, f.terms[i,]) for f in forms if f.terms.get((i,), 0) > 0]
+        below = [(f, -f.terms[i,]) for f in forms if f.terms.get((i,), 0) < 0]
+        made = [f for f in forms if (i,) not in f.terms]
+        is_exact = True
+        for (p, a), (q, b) in product(above, below):
+            shadow = Polynomial({(): -(a - 1) * (b - 1)})
+            made.append(p * Polynomial({(): b}) + q * Polynomial({(): a}) + shadow)
+            is_exact = is_exact and 1 in (a, b)
+        return made, is_exact
 
     def _facts(self, about: Polynomial) -> _System:
         """Known facts, each a form >= 0, about the variables and those the facts introduce."""
@@ -287,6 +353,20 @@ class Bounds:
                     bounds.append(sum(forms, -own))
                 return bounds
         return []
+
+
+def relation(op: str, a: Polynomial, b: Polynomial) -> ex.Rel:
+    """a op b without negative terms: 0 <= i - 2 is 2 <= i."""
+    gap = (b - a).terms
+    left = Polynomial({k: -c for k, c in gap.items() if c < 0})
+    right = Polynomial({k: c for k, c in gap.items() if c > 0})
+    return ex.Rel(op, left.poly(), right.poly())
+
+
+def _nonnegative(form: Polynomial) -> ex.Rel:
+    """0 <= form; i < k instead of i + 1 <= k."""
+    is_strict = form.terms.get(()) == -1 and len(form.terms) > 2
+    return relation("<", _ZERO, form + _ONE) if is_strict else relation("<=", _ZERO, form)
 
 
 def _of_smallest_integers(form: Polynomial) -> Polynomial:

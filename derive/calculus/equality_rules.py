@@ -21,7 +21,7 @@ from itertools import product
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial
-from derive.algebra.inequalities import Bounds
+from derive.algebra.inequalities import Bounds, relation
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, poly
 from derive.algebra.rules import Rule, SumRule
@@ -146,18 +146,10 @@ def range_of(bounds: Bounds, i: ex.Index, value: Polynomial) -> tuple[ex.Expr, .
     zero = Polynomial({})
     conditions: list[ex.Expr] = []
     if not bounds.at_most(zero, value):
-        conditions.append(_relation("<=", zero, value))
+        conditions.append(relation("<=", zero, value))
     if not bounds.at_most(value + _ONE, bounds.size(i.extent)):
-        conditions.append(_relation("<", value, Polynomial.of(ex.Size(i.extent))))
+        conditions.append(relation("<", value, Polynomial.of(ex.Size(i.extent))))
     return tuple(conditions)
-
-
-def _relation(op: str, a: Polynomial, b: Polynomial) -> ex.Rel:
-    """a op b without negative terms: 0 <= i - 2 is 2 <= i."""
-    gap = (b - a).terms
-    left = Polynomial({k: -c for k, c in gap.items() if c < 0})
-    right = Polynomial({k: c for k, c in gap.items() if c > 0})
-    return ex.Rel(op, left.poly(), right.poly())
 
 
 def _is_small_read(

@@ -44,10 +44,10 @@ from derive.algebra.substitution import substitute
 from derive.calculus.guards import (
     at_deltas,
     group_by_indices,
-    has_a_member,
     held_conditions,
     known,
     lone_atom,
+    some_meet,
 )
 from derive.calculus.lets import Let, Lets
 from derive.calculus.softmax import NormalizedExp, recognise_under
@@ -213,7 +213,9 @@ class GuardInserter:
         return tuple(dict.fromkeys(seen))
 
     def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
-        if len(indices) == 1 and has_a_member(self.lets.bounds, condition, indices[0]):
+        found = some_meet(self.lets.bounds, condition, indices)
+        if found is not None:
+            yield from found
             return
         if self._is_won(condition, indices):
             return
@@ -313,15 +315,16 @@ def _is_operand(e: ex.Expr) -> TypeGuard[ex.Guard]:
 
 def exists_bracket(lets: Lets, condition: ex.Expr, indices: Sequence[ex.Index]) -> Poly:
     """[some position of the indices meets the condition], 1 if that is certain."""
-    if is_certain(lets, condition, indices):
-        return ONE
-    found = lets.reduction("any", tuple(indices), atom(ex.Iverson(condition)), None, "bool")
-    return atom(ex.Iverson(as_atom(found)))
+    found = some_meet(lets.bounds, condition, indices)
+    if found is not None:
+        return mul(ONE, *(atom(ex.Iverson(c)) for c in found))
+    some = lets.reduction("any", tuple(indices), atom(ex.Iverson(condition)), None, "bool")
+    return atom(ex.Iverson(as_atom(some)))
 
 
 def is_certain(lets: Lets, condition: ex.Expr, indices: Sequence[ex.Index]) -> bool:
     """True if some position of a nonempty axis certainly meets the condition."""
-    return len(indices) == 1 and has_a_member(lets.bounds, condition, indices[0])
+    return some_meet(lets.bounds, condition, indices) == ()
 
 
 def has_positions(lets: Lets, i: ex.Index) -> bool:

@@ -247,6 +247,16 @@ def has_a_member(bounds: Bounds, condition: Expr, k: Index) -> bool:
     )
 
 
+def some_meet(bounds: Bounds, condition: Expr, indices: Sequence[Index]) -> tuple[Expr, ...] | None:
+    """Conditions on other indices that hold where some positions of these meet the condition.
+
+    None if they are not found out; none if it is certain, as in has_a_member.
+    """
+    if len(indices) == 1 and has_a_member(bounds, condition, indices[0]):
+        return ()
+    return bounds.projected(condition, indices)
+
+
 def _solutions(bounds: Bounds, condition: Expr, k: Index) -> Iterator[Expr]:
     """The positions of k that a conjunct T[i] = k names, where they certainly exist."""
     for c in conditions_of(condition):

@@ -43,7 +43,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.substitution import substitute
-from derive.calculus.guards import has_a_member
+from derive.calculus.guards import some_meet
 from derive.calculus.lets import Lets
 
 _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
@@ -139,7 +139,7 @@ def stable_logsumexp(
 
 
 def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) -> bool:
-    return len(binders) == 1 and has_a_member(lets.bounds, condition, binders[0])
+    return some_meet(lets.bounds, condition, binders) == ()
 
 
 def stable_log(lets: Lets, p: Poly) -> Poly:

@@ -80,7 +80,7 @@ def spread(axes: int) -> Flops:
     return lambda _, y, __, kernel_size, *___: mul(elements(y), *along(kernel_size, axes))
 
 
-def recurrence(result: Shape, *_: Any) -> Poly:
+def recurrence(result: Shape, *_: Any, **__: Any) -> Poly:
     """Return 5 flops per element, for a recurrence combined in pairs."""
     return scale(elements(result), 5)
 

@@ -355,6 +355,7 @@ _ROWS = (
     _scans("rt.running_argmax", Alias.FRESH_VIEW, kind="int"),
     _scans("rt.sum_while_equal", Alias.FRESH_VIEW, flops=flop_rules.recurrence),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
+    _scans("rt.adjoint_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _scans(
         "rt.decayed_sum",
         Alias.RESHAPED,

@@ -2,6 +2,7 @@
 
 import torch
 from own import unrecorded
+from positions import window
 
 
 def exclusive_prod(x, dim):
@@ -52,7 +53,7 @@ def decayed_sum(x, level, dim):
     limits = torch.finfo(level.dtype)
     level = level.movedim(dim, -1).clamp(limits.min, limits.max)
     decay = torch.nn.functional.pad((-level.diff()).exp(), (1, 0))
-    return linear_recurrence(x, decay.movedim(-1, dim), dim)
+    return adjoint_recurrence(x, decay.movedim(-1, dim), dim)
 
 
 def sum_while_equal(x, top, dim):
@@ -60,22 +61,32 @@ def sum_while_equal(x, top, dim):
     x, top = torch.where(top.isnan(), 0, x), top.movedim(dim, -1)
     same = torch.nn.functional.pad(top[..., 1:] == top[..., :-1], (1, 0))
     same = same[..., : top.shape[-1]].to(x.dtype)
-    return linear_recurrence(x, same.movedim(-1, dim), dim)
+    return adjoint_recurrence(x, same.movedim(-1, dim), dim)
 
 
-def linear_recurrence(x, w, dim):
-    """Solve r[k] = x[k] + w[k + 1]*r[k + 1] along dim, pair by pair; w may contain zeros."""
+def linear_recurrence(x, w, dim, reverse=False):
+    """Solve r[k] = x[k] + w[k]*r[k - 1] along dim; r[k + 1] in reverse. w may contain zeros."""
     x, w = x.movedim(dim, -1), w.movedim(dim, -1)
+    if reverse:
+        return _combined_in_pairs(x.flip(-1), w.flip(-1)).flip(-1).movedim(-1, dim)
+    return _combined_in_pairs(x, w).movedim(-1, dim)
+
+
+def adjoint_recurrence(x, w, dim, reverse=False):
+    """The adjoint of linear_recurrence: r[k] = x[k] + w[k + 1]*r[k + 1], k - 1 in reverse."""
+    w = window(w, dim, -1 if reverse else 1, w.shape[dim])
+    return linear_recurrence(x, w, dim, not reverse)
+
+
+def _combined_in_pairs(x, w):
+    """r[k] = x[k] + w[k]*r[k - 1] along the last axis: a recurrence of half the length first."""
     n = x.shape[-1]
-    if n > 1:
-        if n % 2:
-            x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
-        even, odd = x[..., ::2], x[..., 1::2]
-        to_odd, to_even = w[..., 1::2], w[..., 2::2]
-        to_pair = torch.nn.functional.pad(to_odd[..., :-1] * to_even, (1, 0))
-        even = linear_recurrence(even + to_odd * odd, to_pair, -1)
-        odd = odd + torch.nn.functional.pad(to_even * even[..., 1:], (0, 1))
-        pairs = torch.stack((even, odd), -1)
-        x = pairs.reshape((*even.shape[:-1], 2 * even.shape[-1]))
-        x = x[..., :n] if n % 2 else x
-    return x.movedim(-1, dim)
+    if n < 2:
+        return x
+    if n % 2:
+        x, w = (torch.nn.functional.pad(t, (0, 1)) for t in (x, w))
+    even, odd, to_even, to_odd = x[..., ::2], x[..., 1::2], w[..., ::2], w[..., 1::2]
+    odd = _combined_in_pairs(odd + to_odd * even, to_odd * to_even)
+    even = even + torch.nn.functional.pad(to_even[..., 1:] * odd[..., :-1], (1, 0))
+    pairs = torch.stack((even, odd), -1).reshape((*even.shape[:-1], 2 * even.shape[-1]))
+    return pairs[..., :n] if n % 2 else pairs

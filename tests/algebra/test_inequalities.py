@@ -186,6 +186,50 @@ def test_what_is_said_of_random_conditions_is_so(name):
     assert told >= 10
 
 
+def test_a_condition_on_some_indices_says_something_of_the_others():
+    """Random comparisons, against all positions of axes that are not empty."""
+    pick, bounds, told = random.Random(7), Bounds({"k": None, "l": None}), 0
+    indices = [Index("i", "k"), Index("j", "k"), Index("h", "l")]
+    for _ in range(300):
+        parts = []
+        for _ in range(pick.randint(1, 3)):
+            low, high = pick.sample(indices, 2)
+            side = Add((high, num(pick.randint(-2, 2))))
+            parts.append(Rel(pick.choice(("<", "<=", ">", ">=", "==")), low, side))
+        condition, gone = And(tuple(parts)), pick.sample(indices, pick.randint(1, 2))
+        left = bounds.projected(condition, gone)
+        if left is None:
+            continue
+        told += 1
+        said = And(tuple(Rel(c.op, *(bounds.form(s).expr() for s in c.parts())) for c in left))
+        kept = [i for i in indices if i not in gone]
+        for sizes in ({"k": 1, "l": 3}, {"k": 4, "l": 1}, {"k": 3, "l": 2}):
+            met = {}
+            for values in product(*(range(sizes[i.extent]) for i in indices)):
+                scope = dict(zip(indices, values, strict=True))
+                at = tuple(scope[i] for i in kept)
+                now = oracle.evaluate(condition, {}, sizes, scope, {})
+                met[at] = met.get(at, False) or now
+            for at, meets in met.items():
+                scope = dict(zip(kept, at, strict=True))
+                assert oracle.evaluate(said, {}, sizes, scope, {}) == meets, (condition, gone)
+    assert told > 200
+
+
+def test_what_is_no_comparison_of_indices_is_not_projected():
+    bounds = Bounds({"k": None, "l": None})
+    i, j, h = Index("i", "k"), Index("j", "k"), Index("h", "l")
+    bit = Rel("<", Access("x", (h,)), num(0))
+    assert bounds.projected(And((Rel("<", j, i), bit)), [j]) == (
+        bit,
+        Rel("<=", constant(1), atom(i)),
+    )
+    assert bounds.projected(And((Rel("<", j, i), bit)), [h]) is None
+    assert bounds.projected(Rel("!=", j, i), [j]) is None
+    assert bounds.projected(Rel("<", Mul((j, h)), i), [j]) is None
+    assert bounds.projected(Rel("==", Mul((num(2), j)), Mul((num(3), i))), [j]) is None
+
+
 def sized(extents, free):
     """All sizes below 5 of what is free, with those that follow, none of them negative."""
     for values in product(range(5), repeat=len(free)):

@@ -122,7 +122,7 @@ def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
         args = (sides[1], place, literal(1), Dim(along.binder.extent))
         sides[1] = FunctionCall("rt.window", args)
     before = FunctionCall("rt.exclusive_cumprod", (sides[0], place))
-    after = FunctionCall("rt.linear_recurrence", (sides[1], sides[0], place))
+    after = FunctionCall("rt.adjoint_recurrence", (sides[1], sides[0], place))
     codes = [from_either_end(code, place, turned) for code in (before, after)]
     return where_outside(scope, found, replace(x, code=Binary("*", *codes)))
 

@@ -48,11 +48,10 @@ from derive.lowering.patterns.cumulative import (
     Running,
     compared_indices,
     cumulative_reduction,
-    from_either_end,
     running,
 )
 from derive.lowering.patterns.recurrences import with_axes_of
-from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, literal
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Literal, literal
 
 
 @dataclass(frozen=True)
@@ -326,9 +325,9 @@ def _recurrence(
 ) -> Value | None:
     """Return Sum_k x(k) Prod_l a(l), l between the index t and the binder k; None of integers.
 
-    If the product takes a(k), r(t) = x(t) + a(t + 1)*r(t + 1), and s(t) = a(t)*r(t) takes a(t)
-    too. Otherwise s(t) = x(t) + a(t)*s(t + 1) takes a(t) alone. The others are r(t) or s(t + 1),
-    with a(t) in front, or x(t) beside it. None reads an a(t) that no product takes.
+    Of k above t: if the product takes a(k), r(t) = x(t) + a(t + 1)*r(t + 1), and s(t) = a(t)*r(t)
+    takes a(t) too. Otherwise s(t) = x(t) + a(t)*s(t + 1) takes a(t) alone. The others are r(t) or
+    s(t + 1), with a(t) in front, or x(t) beside it. None reads an a(t) that no product takes.
     """
     t = along.index
     ends = segment.takes_low, segment.takes_high
@@ -345,24 +344,21 @@ def _recurrence(
         weight = with_axes_of(scope, weight, order)
     else:
         weight = scope.frame.expand(weight, order, scope.like)
-    place, turned = scope.frame.place(x, t), not along.is_reversed
+    place, up = scope.frame.place(x, t), 1 if along.is_reversed else -1
 
     def moved(code: Code, by: int) -> Code:
-        return FunctionCall("rt.window", (code, place, literal(by), Dim(t.extent)))
+        return FunctionCall("rt.window", (code, place, literal(by * up), Dim(t.extent)))
 
-    a = from_either_end(weight.code, place, turned)
-    before = moved(a, -1)
-    weights = a if takes_k else before
-    code: Code = FunctionCall(
-        "rt.linear_recurrence", (from_either_end(x.code, place, turned), weights, place)
-    )
+    a = weight.code
+    name = "rt.adjoint_recurrence" if takes_k else "rt.linear_recurrence"
+    turned = () if takes_k is along.is_reversed else (Keyword("reverse", Literal("True")),)
+    code: Code = FunctionCall(name, (x.code, a, place, *turned))
     if takes_k and (takes_t or along.is_strict):
         code = Binary("*", a, code)
     if takes_t and along.is_strict:
-        code = Binary("*", before, code)
+        code = Binary("*", moved(a, -1), code)
     if along.is_strict or not (takes_t or takes_k):
         code = moved(code, 1)
-    code = from_either_end(code, place, turned)
     if not (along.is_strict or takes_t or takes_k):
         code = Binary("+", x.code, code)
     return replace(x, code=code)

@@ -22,7 +22,7 @@ EXCLUSIVE = PROD.replace("l<=k", "l<k")
 TIES = PROD.replace("prod", "amax")
 CODE = {
     LOGSUMEXP: ["grad_A = rt.decayed_sum(G, clamped_F, ctx.dim) * (A - clamped_F).exp()"],
-    PROD: ["grad_A = rt.exclusive_cumprod(A, ctx.dim) * rt.linear_recurrence(G, A, ctx.dim)"],
+    PROD: ["grad_A = rt.exclusive_cumprod(A, ctx.dim) * rt.adjoint_recurrence(G, A, ctx.dim)"],
     "op f(A[n,k]) -> y\ny[n,k] = logsumexp[l | l>=k](2*A[n,l])": [
         "flipped_decayed_sum = rt.decayed_sum(G.flip(1), clamped_y.flip(1), 1).flip(1)"
     ],
@@ -35,7 +35,7 @@ CODE = {
     # The current position is left out, from either end.
     EXCLUSIVE: [
         "y = rt.exclusive_cumprod(A, dim)",
-        "rt.linear_recurrence(rt.window(G, dim, 1, A.shape[dim]), A, dim)",
+        "rt.adjoint_recurrence(rt.window(G, dim, 1, A.shape[dim]), A, dim)",
     ],
     "op f(A[k,n], V[k]) -> z\ny[k,n] = A[k,n]*prod[l | l>k](V[l] - sin(A[l,n]))\n"
     "z[k] = sum[j | j>=k](y[j,0])": None,

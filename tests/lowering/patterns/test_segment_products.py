@@ -80,7 +80,7 @@ def test_either_end_may_belong_to_the_product(form, weight):
 
     if form[1:] != ("<", "<=", "<=") or "exp" in weight:
         # There, the gradient of a product has no pair with both at the same place.
-        assert "linear_recurrence(" in code_of(op)
+        assert "_recurrence(" in code_of(op)
         assert ".prod(" not in code_of(op) and "exclusive_prod" not in code_of(op)
     for T in (1, 2, 5, 8):
         assert_alike(op, plain, [(n, T), (n, T)])
@@ -156,7 +156,7 @@ def test_no_tensor_has_two_positions(text):
     inputs, _, body = text.partition(" -> ")
     result, _, body = body.partition("; ")
     op = derive.parse(f"op f({inputs}) -> {result}\n{body}")
-    assert "linear_recurrence(" in code_of(op) and "exclusive_prod" not in code_of(op)
+    assert "_recurrence(" in code_of(op) and "exclusive_prod" not in code_of(op)
     assert_alike(op, plain, shapes)
 
 
@@ -175,7 +175,7 @@ MATRICES = {
 @each_row("text", MATRICES)
 def test_a_factor_of_both_positions_keeps_the_matrix(text):
     op = derive.parse(f"op f(x[n,t], a[n,t], M[t,k]) -> y\ny[n,t] = sum[k | t <= k]({text})")
-    assert "linear_recurrence(" not in code_of(op)
+    assert "_recurrence(" not in code_of(op)
     assert_alike(op, MATRICES[text], [(n, T), (n, T), (T, T)])
 
 
@@ -194,7 +194,7 @@ def test_many_features_with_one_weight_take_matrices_of_products(form):
         return torch.einsum("td,sd,se,st->te", q, k, v, between)
 
     code = code_of(op)
-    assert "linear_recurrence(" not in code
+    assert "_recurrence(" not in code
     assert "exclusive_prod(" not in code or form[1:] == ("<", "<=", "<=")
     assert_alike(op, plain, [(T, d), (T, d), (T, e), (T,)])
 
@@ -212,6 +212,26 @@ def test_what_no_product_takes_may_be_infinite():
         y = derive.load(op)(x, a)
         assert y.isfinite().all()
         assert all(g.isfinite().all() for g in torch.autograd.grad(y.sum(), (x, a)))
+
+
+def test_what_some_product_takes_is_found_out_from_the_conditions():
+    """An element of a selective scan, exp(d[l]*r[s]): that of l = 0 belongs to no product."""
+    op = derive.parse(
+        "op f(x[t], d[t], r[s], c[t,s]) -> y\n"
+        "y[t] = sum[s,k | k <= t](c[t,s]*x[k]*prod[l | k < l and l <= t](exp(d[l]*r[s])))"
+    )
+
+    def plain(x, d, r, c):
+        between = products((r[:, None] * d).exp(), False, True) * upper(T)
+        return torch.einsum("ts,k,skt->t", c, x, between)
+
+    code = code_of(op)
+    assert "_recurrence(" in code and ".any(" not in code
+    assert_alike(op, plain, [(T,), (T,), (d,), (T, d)])
+    large = torch.tensor([1e4, 0.1, 0.2, -0.3, 0.4], dtype=torch.float64).requires_grad_()
+    own = [torch.rand(s, dtype=torch.float64) for s in ((T,), (d,), (T, d))]
+    y = derive.load(op)(own[0], large, *own[1:])
+    assert y.isfinite().all() and torch.autograd.grad(y.sum(), large)[0].isfinite().all()
 
 
 @pytest.mark.parametrize("element", ["v[1]", "v[a]*w[i]"])
