@@ -64,6 +64,7 @@ class Bounds:
         self._among: dict[ex.Index, Sequence[str]] = {}
         """Index for a read of such a tensor -> the other extents."""
         self._sizes: dict[str, Polynomial] = {}
+        self._implied: dict[tuple[ex.Expr, ...], bool] = {}
         self._proved: dict[Polynomial, bool] = {}
         self._forms: dict[ex.Expr, Polynomial | None] = {}
         self._open = 0
@@ -207,6 +208,25 @@ class Bounds:
             opposite = -gap - _ONE
             known = self._proved[gap] = _contradictory([opposite.terms, *self._facts(opposite)])
         return known
+
+    def follows(self, condition: ex.Expr, others: Sequence[ex.Expr]) -> bool:
+        """True if a comparison certainly holds where some others do: i < k where i < j <= k."""
+        key = (condition, *others)
+        known = self._implied.get(key)
+        if known is None:
+            known = self._implied[key] = self._follows(condition, others)
+        return known
+
+    def _follows(self, condition: ex.Expr, others: Sequence[ex.Expr]) -> bool:
+        asked = self._nonnegative_forms(condition)
+        given = [form.terms for c in others for form in self._nonnegative_forms(c) or ()]
+        if not asked or not given:
+            return False
+        for form in asked:
+            opposite = -form - _ONE
+            if not _contradictory([opposite.terms, *given, *self._facts(opposite)]):
+                return False
+        return True
 
     def without_indices(self, forms: Sequence[Polynomial]) -> tuple[Polynomial, ...]:
         """Forms in sizes: if all are >= 0, some positions of the indices make ``forms`` >= 0.

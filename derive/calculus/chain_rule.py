@@ -29,6 +29,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import to_tree
 from derive.algebra.functions import partial as function_partial
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.match import match
 from derive.algebra.poly import (
     ONE,
@@ -155,9 +156,7 @@ def _let_differential(
         tie = mul(guard, atom(Iverson(Rel("==", body, value))))
         weight = mul(tie, power(sum_over(tie, binders), Fraction(-1)))
     elif row.gradient == "others":
-        weight = mul(
-            guard, substitute(_other_products(lets, let), {**mapping, let.binders[0]: binders[0]})
-        )
+        weight = mul(guard, substitute(_other_products(lets, let, binders[0]), mapping))
     else:
         raise LoweringError(f"{let.kind} over {list(let.binders)} has no derivative rule")
     return sum_over(mul(weight, inside), binders)
@@ -174,9 +173,27 @@ def _is_running(let: Let) -> bool:
     return len(others) == 1 and alike and others.isdisjoint(free_indices(let.body))
 
 
-def _other_products(lets: Lets, let: Let) -> Poly:
-    """others[j, k]: the product of the body over all but k, without a quotient by zero."""
-    return lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
+def _other_products(lets: Lets, let: Let, k: Index) -> Poly:
+    """The product of the body over all positions but k, without a quotient by zero.
+
+    Of positions between those of other indices it is the product of those below k times that of
+    those above, for a k between them.
+    """
+    (binder,) = let.binders
+    conditions = () if let.condition is None else conditions_of(let.condition)
+    edges = {c: lets.bounds.edge(c, binder) for c in conditions}
+    ends = {c: edge[0] for c, edge in edges.items() if edge is not None and edge[1].indices}
+    if not ends:
+        others = lets.reduction(OTHERS.name, let.binders, let.body, let.condition)
+        return substitute(others, {binder: k})
+    parts = []
+    (element,) = rename_apart(let.binders, [binder, *let.formals])
+    for is_below, order in ((True, (binder, element)), (False, (element, binder))):
+        side = Rel("<", *map(atom, order))
+        within = [side if ends.get(c, is_below) is not is_below else c for c in conditions]
+        within = list(dict.fromkeys(within if side in within else [side, *within]))
+        parts.append(lets.reduction("prod", let.binders, let.body, conjunction(within)))
+    return substitute(mul(*parts), {element: k})
 
 
 def _named_call(lets: Lets, e: Call) -> Expr:

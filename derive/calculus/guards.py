@@ -210,23 +210,29 @@ def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
 
 
 def known(bounds: Bounds, t: Term) -> Poly | None:
-    """The term without conditions that always hold; 0 if one never holds; None if unchanged."""
-    factors: list[Expr] = []
-    changed = False
-    for f in t.factors:
-        if not isinstance(f, Iverson):
-            factors.append(f)
-            continue
-        conditions = conditions_of(f.condition)
-        found = [bounds.holds(c) for c in conditions]
-        if False in found:
-            return ZERO
-        left = [c for c, holds in zip(conditions, found, strict=True) if not holds]
-        changed = changed or len(left) < len(conditions)
-        if left:
-            factors.append(Iverson(conjunction(left)))
-    if not changed:
+    """The term without conditions that always hold; 0 if one never holds; None if unchanged.
+
+    A condition that the others of the term imply, as i < k is implied by i < j and j <= k, is left
+    out too.
+    """
+    held = held_conditions(t.factors)
+    found = [bounds.holds(c) for c in held]
+    if False in found:
+        return ZERO
+    left = [c for c, holds in zip(held, found, strict=True) if not holds]
+    for c in left:
+        if bounds.follows(c, [x for x in left if x is not c]):
+            left = [x for x in left if x is not c]
+    if len(left) == len(held):
         return None
+    factors: list[Expr] = []
+    for f in t.factors:
+        if isinstance(f, Iverson):
+            asked = [c for c in conditions_of(f.condition) if c in left]
+            f = Iverson(conjunction(asked))
+            if not asked:
+                continue
+        factors.append(f)
     return rebuilt_term(t, t.binders, [simplify_guards(bounds, f) for f in factors])
 
 

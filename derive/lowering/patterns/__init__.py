@@ -38,7 +38,6 @@ from derive.lowering.patterns.recurrences import (
     any_of_ties,
     sum_of_ties,
     sum_weighted_by_exponentials,
-    sum_weighted_by_products,
 )
 from derive.lowering.patterns.roll import added_ring, product_on_ring, read_ring
 from derive.lowering.patterns.scatter_elements import (
@@ -53,7 +52,7 @@ from derive.lowering.patterns.scatter_elements import (
 )
 from derive.lowering.patterns.scatter_slices import added_by_place, sum_by_lookups, sum_by_places
 from derive.lowering.patterns.segment_products import (
-    sum_of_products_of_others,
+    sum_over_ends_of_segments,
     sum_weighted_by_segments,
 )
 from derive.lowering.patterns.segment_reductions import (
@@ -92,16 +91,10 @@ SUMS = (
         sum_weighted_by_segments,
     ),
     Pattern(
-        "recurrences of others",
-        "Sum_s,k [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k, l != t] a(l) = p(t) r(t), "
+        "recurrences of both ends",
+        "Sum_s,k [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l) = p(t) r(t), "
         "p from the other end",
-        sum_of_products_of_others,
-    ),
-    Pattern(
-        "recurrence of products",
-        "Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j) = Prod_{j < k} a(j) * r(k), "
-        "r(k) = x(k) + a(k + 1) r(k + 1)",
-        sum_weighted_by_products,
+        sum_over_ends_of_segments,
     ),
     Pattern(
         "recurrence of exponentials",

@@ -1,8 +1,5 @@
 """Sums over all later positions, weighted by the positions between: recurrences along the axis.
 
-    Sum_l [k <= l] x(l) Prod_{j <= l, j != k} a(j)  =  Prod_{j < k} a(j) * r(k)
-        r(k) = x(k) + a(k + 1)*r(k + 1)
-    Sum_l [k < l] x(l) Prod_{j < l, j != k} a(j)  =  the same, with x(l + 1) in place of x(l)
     Sum_l [k <= l] x(l) exp(a(k) - F(l))  =  exp(a(k) - F(k)) * r(k)
     Sum_l [l <= k] x(l) exp(a(l) - F(k))  =  r(k) of x(l)*exp(a(l) - F(l)), from the other end
         r(k) = x(k) + exp(F(k) - F(k + 1))*r(k + 1),  F(l) = logsumexp_{j <= l} a(j)
@@ -10,8 +7,8 @@
     Sum_l [l <= k] [a(l) == m(k)] x(l)  =  r(k) of [a(l) == m(l)] x(l), from the other end
         r(k) = x(k) + [m(k) == m(k + 1)] r(k + 1)
 
-and all of them from the other end. There is no quotient, so zeros are fine. F never decreases, so
-no exponential exceeds 1. No tensor has both k and l.
+and all of them from the other end. F never decreases, so no exponential exceeds 1. No tensor has
+both k and l.
 """
 
 from __future__ import annotations
@@ -23,13 +20,11 @@ from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, free_indices,
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.algebra.poly import as_atom, as_poly
-from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let
 from derive.calculus.softmax import NormalizedExp
-from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import contract, elementwise_product
+from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.patterns.cumulative import (
@@ -40,7 +35,7 @@ from derive.lowering.patterns.cumulative import (
     running_sum,
     where_outside,
 )
-from derive.program.torch_ir import Attribute, Binary, Dim, FunctionCall, Unary, literal
+from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary, literal
 
 
 def _weighted_running_sum(
@@ -55,76 +50,6 @@ def _weighted_running_sum(
         return None
     free = {found.along.index} | indices_of((found.x, weight))
     return found, weight, [i for i in s.order if i in free]
-
-
-def sum_weighted_by_products(scope: Scope, s: Summation) -> Value | None:
-    """The weight is a product over all positions up to l except k.
-
-    What is summed over k, or over another index of the product, is summed after the recurrence.
-    """
-    products = (f for f in s.others if _product_of_others(scope, f) is not None)
-    weight = next(products, None) if s.brackets else None
-    if weight is None:
-        return None
-    k, own = _left_out(scope, weight), free_indices(weight)
-    compared = [i for i in s.binders if i in free_indices(s.condition) and i is not k]
-    if own.isdisjoint(i for i in s.binders if i not in compared):
-        return _recurrence_of_products(scope, s)
-    inside = [f for f in s.factors if not free_indices(f).isdisjoint(compared)]
-    beside = [f for f in s.others if f not in inside]
-    if len(compared) != 1 or len(inside) + len(beside) != len(s.factors):
-        return None
-    shared = [i for i in s.binders if i not in compared]
-    whole = with_binders([i for i in s.order if i in free_indices(s.expr)], shared, s.expr)
-    free = indices_of(inside)
-    order = tuple(i for i in whole if i in free)
-    value = _recurrence_of_products(scope, Summation(tuple(compared), tuple(inside), order))
-    if value is None:
-        return None
-    factors = [scope.as_float(scope.lower(f, common_axis_order(f))) for f in beside]
-    return contract(scope.frame, [*factors, scope.frame.squeeze(value)], shared, whole)
-
-
-def _product_of_others(scope: Scope, weight: Expr) -> Let | None:
-    let = scope.find(weight.tensor) if isinstance(weight, Access) else None
-    return None if let is None or let.reduction is not OTHERS or let.condition is None else let
-
-
-def _left_out(scope: Scope, weight: Expr) -> Expr:
-    """Return the only position that the product does not take."""
-    let = _product_of_others(scope, weight)
-    assert isinstance(weight, Access) and let is not None
-    return dict(zip(let.formals, weight.positions, strict=True))[let.binders[0]]
-
-
-def _recurrence_of_products(scope: Scope, s: Summation) -> Value | None:
-    given = _weighted_running_sum(scope, s)
-    if given is None:
-        return None
-    found, weight, order = given
-    let = _product_of_others(scope, weight)
-    if let is None:
-        return None
-    assert isinstance(weight, Access) and let.condition is not None
-    along, mapping = found.along, dict(zip(let.formals, weight.positions, strict=True))
-    if not _is_same(scope.frame.bounds, along, substitute(let.condition, mapping)):
-        return None
-    body = substitute(let.body, mapping)
-    if mapping[let.binders[0]] is not along.index or along.binder in free_indices(body):
-        return None
-    factors = with_axes_of(scope, scope.lower(scope.nested(body), order), order)
-    if along.index not in factors.axes:
-        factors = scope.frame.expand(factors, order, scope.like)
-    x = _summand(scope, found, order)
-    place, turned = scope.frame.place(x, along.index), not along.is_reversed
-    sides = [from_either_end(v.code, place, turned) for v in (factors, x)]
-    if along.is_strict:
-        args = (sides[1], place, literal(1), Dim(along.binder.extent))
-        sides[1] = FunctionCall("rt.window", args)
-    before = FunctionCall("rt.exclusive_cumprod", (sides[0], place))
-    after = FunctionCall("rt.adjoint_recurrence", (sides[1], sides[0], place))
-    codes = [from_either_end(code, place, turned) for code in (before, after)]
-    return where_outside(scope, found, replace(x, code=Binary("*", *codes)))
 
 
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:

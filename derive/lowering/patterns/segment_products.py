@@ -1,14 +1,14 @@
 """Sums weighted by a product over the positions between two: linear recurrences along the axis.
 
     r(t) = Sum_k [t <= k] x(k) Prod_l [t < l <= k] a(l)  =  x(t) + a(t + 1)*r(t + 1)
-    Sum_{s,k} [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k, l != t] a(l)  =  p(t)*r(t)
+    Sum_{s,k} [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l)  =  p(t)*r(t)
         p(t) = Sum_s [s <= t] x(s) Prod_l [s <= l < t] a(l),  r(t) that of z
 
 and the first from the other end, with either position in the product or not. The second is the
-gradient of the first for a. exp(Sum_l f(l)) is the product of exp(f(l)), and a factor c**(k - t)
-belongs to the product: c*a(l) in place of a(l). There is no quotient, so zeros are fine. No tensor
-has two positions, unless matrices of all products have fewer indices, as for many features with
-one a.
+gradient for f of the first with exp(Sum_l f(l)), which is the product of exp(f(l)). A factor
+c**(k - t) belongs to the product: c*a(l) in place of a(l). There is no quotient, so zeros are fine.
+No tensor has two positions, unless matrices of all products have fewer indices, as for many
+features with one a.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from dataclasses import dataclass, replace
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
     Access,
-    And,
     Call,
     Expr,
     Guard,
     Index,
     Iverson,
     Reduce,
-    Rel,
     factors_of,
     free_indices,
     indices_of,
@@ -36,27 +34,20 @@ from derive.algebra.expr import (
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import Poly, atom, mul
-from derive.algebra.reductions import OTHERS
 from derive.algebra.substitution import substitute
-from derive.calculus.lets import Let
 from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import contract
-from derive.lowering.ground.summation import Summation, masked_triangle, summed_product
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.patterns.cumulative import (
-    Running,
-    compared_indices,
-    cumulative_reduction,
-    running,
-)
+from derive.lowering.patterns.cumulative import Running, compared_indices
 from derive.lowering.patterns.recurrences import with_axes_of
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Literal, literal
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Prod body(element) over the elements between two positions, all but ``without``."""
+    """Prod body(element) over the elements between two positions."""
 
     body: Poly
     element: Index
@@ -64,15 +55,14 @@ class Segment:
     high: Index
     takes_low: bool
     takes_high: bool
-    without: Index | None = None
     apart: bool = False
     """True if it has this value only where low < high."""
 
     def halves(self, t: Index, taken_below: bool, taken_above: bool) -> tuple[Segment, Segment]:
         """Return the products of the elements up to t and of those from t on."""
         return (
-            replace(self, high=t, takes_high=taken_below, without=None),
-            replace(self, low=t, takes_low=taken_above, without=None),
+            replace(self, high=t, takes_high=taken_below),
+            replace(self, low=t, takes_low=taken_above),
         )
 
 
@@ -81,21 +71,16 @@ def _segment(scope: Scope, weight: Expr) -> Segment | None:
     if isinstance(weight, Call):
         return _exponential(scope.frame.bounds, weight)
     let = scope.find(weight.tensor) if isinstance(weight, Access) else None
-    if let is None or let.condition is None or len(let.binders) != 1:
-        return None
-    if let.kind != "prod" and let.reduction is not OTHERS:
+    if let is None or let.condition is None or len(let.binders) != 1 or let.kind != "prod":
         return None
     assert isinstance(weight, Access)
     (element,) = let.binders
     at = dict(zip(let.formals, weight.positions, strict=True))
-    without = at.pop(element, None)
     ends = _ends(scope.frame.bounds, element, substitute(let.condition, at))
-    if ends is None or not (without is None or isinstance(without, Index)):
+    if ends is None:
         return None
     body = substitute(let.body, at)
-    if free_indices(body) & {*ends[:2], without}:
-        return None
-    return Segment(body, element, *ends, without)
+    return None if free_indices(body) & {*ends[:2]} else Segment(body, element, *ends)
 
 
 def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
@@ -156,7 +141,6 @@ def _with_rates(
         is_rate = is_number(base) and bounds.form(exponent) == length
         if is_rate and segment.takes_low is not segment.takes_high:
             segment = replace(segment, body=mul(atom(base), segment.body))
-            rest += [base] if segment.without else []
         else:
             rest.append(f)
     return segment, rest
@@ -167,27 +151,42 @@ def _in_order(low: Index, high: Index) -> Running:
 
 
 def sum_weighted_by_segments(scope: Scope, s: Summation) -> Value | None:
-    """Sum_k [t <= k] x(k) w(t) Prod_l [t <= l < k] a(l), and from the other end."""
+    """Sum_k [t <= k] x(k) w(t) Prod_l [t <= l < k] a(l), and from the other end.
+
+    If it is summed over t too, that is done after the recurrence.
+    """
     for weight in s.others if s.brackets else ():
         segment = _segment(scope, weight)
-        along = running(scope.frame.bounds, s.binders, s.condition)
-        if segment is None or along is None or along.outside or segment.without:
+        found = None if segment is None else _from_one_end(scope.frame.bounds, s, segment)
+        if segment is None or found is None:
             continue
+        along, brackets = found
         if segment.apart and not along.is_strict:
             continue
-        ends = (segment.low, segment.high)[:: 1 if along.is_reversed else -1]
-        if ends != (along.index, along.binder):
-            continue
         segment, rest = _with_rates(scope, segment, [f for f in s.others if f is not weight])
-        rest += [Iverson(c) for c in along.within]
+        rest += brackets
         beside = [f for f in rest if along.index in free_indices(f)]
         summed = [f for f in rest if f not in beside]
         return _joined(scope, s, [(along, summed, segment)], beside)
     return None
 
 
-def sum_of_products_of_others(scope: Scope, s: Summation) -> Value | None:
-    """Sum_{s,k} [s <= t] [t <= k] x(s) z(k) Prod_l [s <= l <= k, l != t] a(l)."""
+def _from_one_end(
+    bounds: Bounds, s: Summation, segment: Segment
+) -> tuple[Running, list[Expr]] | None:
+    """Return low <= high as a comparison of the end that is summed, and the other brackets."""
+    conditions = conditions_of(s.condition)
+    for end, other in ((segment.high, segment.low), (segment.low, segment.high)):
+        order = (other, end is segment.high)
+        for c in conditions if end in s.binders else ():
+            along = compared_indices(bounds, (end,), c)
+            if along is not None and (along.index, along.is_reversed) == order:
+                return along, [Iverson(x) for x in conditions if x is not c]
+    return None
+
+
+def sum_over_ends_of_segments(scope: Scope, s: Summation) -> Value | None:
+    """Sum_{s,k} [s <= t] [t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l)."""
     for weight in s.others if s.brackets else ():
         segment = _segment(scope, weight)
         found = None if segment is None else _between(scope.frame.bounds, s, segment)
@@ -196,37 +195,30 @@ def sum_of_products_of_others(scope: Scope, s: Summation) -> Value | None:
         (to_low, to_high), low, high = found, segment.low, segment.high
         t = to_low.index
         left = _without_comparisons(scope.frame.bounds, s, segment, (to_low, to_high))
-        if left is None or {t, low, high}.isdisjoint(s.binders):
+        if left is None or not {low, high} <= {*s.binders}:
             continue
         segment, rest = _with_rates(scope, segment, [f for f in s.others if f is not weight])
         rest += left
         of_low, of_high = ([f for f in rest if i in free_indices(f)] for i in (low, high))
         beside = [f for f in rest if f not in of_low and f not in of_high]
-        # Of an element that none leaves out, the lower product takes it if the whole one does.
-        below = segment.without is None and (to_high.is_strict or segment.takes_high)
-        above = segment.without is None and not below
-        if above and not (to_low.is_strict or segment.takes_low):
+        # The lower product takes the element t if the whole one does.
+        below = to_high.is_strict or segment.takes_high
+        if not (below or to_low.is_strict or segment.takes_low):
             continue
         if segment.apart and not (to_low.is_strict or to_high.is_strict):
             continue
-        one, other = segment.halves(t, below, above)
-        sides = [(to_low, of_low, one), (to_high, of_high, other)]
-        made = None
-        if {low, high} <= {*s.binders} and t not in indices_of([*of_low, *of_high]):
-            made = _joined(scope, s, sides, beside)
-        if made is None and segment.without is not None:
-            made = _by_matrices(scope, s, sides, beside)
+        one, other = segment.halves(t, below, not below)
+        if t in indices_of([*of_low, *of_high]):
+            continue
+        made = _joined(scope, s, [(to_low, of_low, one), (to_high, of_high, other)], beside)
         if made is not None:
             return made
     return None
 
 
 def _between(bounds: Bounds, s: Summation, segment: Segment) -> tuple[Running, Running] | None:
-    """Return low <= t and t <= high for the element t that is left out, or any other."""
-    low, high, t = segment.low, segment.high, segment.without
-    if t is not None:
-        to_low = Running(low, t, False, not segment.takes_low)
-        return to_low, Running(high, t, True, not segment.takes_high)
+    """Return low <= t and t <= high for some element t."""
+    low, high = segment.low, segment.high
     below = [compared_indices(bounds, (low,), c) for c in conditions_of(s.condition)]
     above = [compared_indices(bounds, (high,), c) for c in conditions_of(s.condition)]
     for one in below:
@@ -293,31 +285,6 @@ def _joined(
         values.append(value)
     values += [scope.as_float(scope.lower(f, common_axis_order(f))) for f in beside]
     return contract(scope.frame, [scope.frame.squeeze(v) for v in values], after, whole)
-
-
-def _by_matrices(
-    scope: Scope, s: Summation, sides: Sequence[Side], beside: Sequence[Expr]
-) -> Value | None:
-    """Return the sum with a matrix of the products on each side of the element left out."""
-    values = []
-    for along, _, segment in sides:
-        t, k, element = along.index, along.binder, segment.element
-        takes_k = segment.takes_high if along.is_reversed else segment.takes_low
-        between = [(t, element, False), (element, k, takes_k), (t, k, not along.is_strict)]
-        ordered = [pair if along.is_reversed else (pair[1], pair[0], pair[2]) for pair in between]
-        *ends, side = (Rel("<=" if or_same else "<", a, b) for a, b, or_same in ordered)
-        free = free_indices(segment.body) - {element}
-        formals = (*(i for i in common_axis_order(s.expr) if i in free), k, t)
-        let = Let("", formals, segment.body, "prod", (element,), And(tuple(ends)))
-        matrix = cumulative_reduction(scope, let)
-        if matrix is None:
-            return None
-        values.append(masked_triangle(scope, side, matrix, formals))
-    every = dict.fromkeys([*(f for _, factors, _ in sides for f in factors), *beside])
-    values += [scope.as_float(scope.lower(f, common_axis_order(f))) for f in every]
-    kept = [i for i in s.order if i in free_indices(s.expr)]
-    whole = with_binders(kept, s.binders, s.expr)
-    return contract(scope.frame, [scope.frame.squeeze(v) for v in values], s.binders, whole)
 
 
 def _recurrence(

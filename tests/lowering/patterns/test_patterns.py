@@ -40,12 +40,11 @@ EXAMPLES = {
     "convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "transposed convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "cumulative reduction": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
-    **dict.fromkeys(
-        ("recurrence of segments", "recurrences of others"),
-        "op f(x[t], a[t]) -> y\ny[t] = sum[k | t<=k](x[k]*prod[l | t<=l and l<k](a[l]))",
-    ),
+    "recurrence of segments": "op f(x[t], a[t]) -> y\n"
+    "y[t] = sum[k | t<=k](x[k]*prod[l | t<=l and l<k](a[l]))",
+    "recurrences of both ends": "op f(x[t], a[t]) -> y\n"
+    "y[t] = sum[k | t<=k](x[k]*exp(sum[l | t<=l and l<k](a[l])))",
     "product on a ring": "op f(x[t], z[t]; s=2) -> y\ny[t] = x[(t+s)%size(t)]*z[(t+s)%size(t)]",
-    "recurrence of products": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
     "recurrence of exponentials": "op f(x[k]) -> y\ny[k] = logsumexp[l | l <= k](x[l])",
     "recurrence of ties": "op f(A[n,k]) -> y\ny[n,k] = amax[l | l<=k](A[n,l])",
     "any of ties": "op f(A[k]) -> y\nm[k] = amax[l | l<=k](A[l])\n"

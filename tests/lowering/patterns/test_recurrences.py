@@ -28,14 +28,16 @@ CODE = {
     ],
     "op f(A[n,k]) -> y\ny[k] = sum[n](prod[l | l>=k](sin(A[n,l])))": None,
     # The gradient of c sums over both positions.
-    "op f(A[n,k], c) -> y\ny[n,k] = prod[l | l<=k](A[n,l] + c)": ["grad_c = grad_A.sum()"],
+    "op f(A[n,k], c) -> y\ny[n,k] = prod[l | l<=k](A[n,l] + c)": [
+        "grad_c = (adjoint_recurrence * product).sum()"
+    ],
     "op f(A[n,k], V[n,d]) -> y\ny[n,k,d] = prod[l | l>=k](A[n,l]*V[n,d])": None,
     "op f(A[k], V[d,k], c[d]) -> y\ny[d] = sum[k](V[d,k]*prod[l | l<=k](c[d]*sin(A[l])))": None,
     "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
     # The current position is left out, from either end.
     EXCLUSIVE: [
         "y = rt.exclusive_cumprod(A, dim)",
-        "rt.adjoint_recurrence(rt.window(G, dim, 1, A.shape[dim]), A, dim)",
+        "grad_A = F * rt.window(rt.linear_recurrence(G, A, dim, reverse=True)",
     ],
     "op f(A[k,n], V[k]) -> z\ny[k,n] = A[k,n]*prod[l | l>k](V[l] - sin(A[l,n]))\n"
     "z[k] = sum[j | j>=k](y[j,0])": None,
