@@ -4,23 +4,23 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_input[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]·others[*p,k,*q,l]
+    grad_input[*p,k,*q] = product[*p,k,*q]·Σₗ [k ≤ l]·G[*p,l,*q]·product2[*p,l,k,*q]
 
 where
 
-    others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] input[*p,l′,*q]
+    product[*p,l′,*q] = Π[l | l < l′] input[*p,l,*q]
+    product2[*p,k,l′,*q] = Π[l | l′ < l and l ≤ k] input[*p,l,*q]
 
 Tangents, where d_input is the tangent of input:
 
-    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_input[*p,k′,*q]·others[*p,k′,*q,k]
+    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_input[*p,k′,*q]·product[*p,k′,*q]·product2[*p,k,k′,*q]
 
 where
 
-    others[*p,l,*q,k] = Π[l′ | l′ ≤ k and l′ ≠ l] input[*p,l′,*q]
+    product[*p,l′,*q] = Π[l | l < l′] input[*p,l,*q]
+    product2[*p,k,l′,*q] = Π[l | l′ < l and l ≤ k] input[*p,l,*q]
 """
 # mypy: ignore-errors
-
-import math
 
 import torch
 
@@ -56,23 +56,8 @@ class _CumprodDual(rt.Dual, _Cumprod):
         input, dim = inputs
         d_input = tangents[0]
         input, d_input = rt.widened(input, d_input)
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        input_shape = input.shape
-        p_size = math.prod(p_shape)
-        q_size = math.prod(q_shape)
-        d_input = d_input.reshape((p_size, input_shape[len(p_shape)], q_size))
-        input = input.reshape((p_size, input_shape[len(p_shape)], q_size))
-        positions_of_d_input = rt.positions(d_input.shape[1], d_input)
-        d_input_below = (
-            positions_of_d_input.unsqueeze(1) <= positions_of_d_input
-        ).unsqueeze(1)
-        others = rt.exclusive_prod(rt.where(d_input_below, input.unsqueeze(3), 1), 1)
-        return (
-            (d_input.unsqueeze(2) * torch.where(d_input_below, others, 0).mT)
-            .sum(1)
-            .reshape((*p_shape, input_shape[len(p_shape)], *q_shape))
+        return rt.linear_recurrence(
+            d_input * rt.exclusive_cumprod(input, dim), input, dim
         )
 
 

@@ -101,7 +101,7 @@ def main() -> int:
     start = time.perf_counter()
     for result in examined(seeds, chosen.jobs, chosen.second_order or None, writer):
         kinds[result.kind] += 1
-        if result.failed or chosen.verbose:
+        if result.failed or result.kind == "unsupported" or chosen.verbose:
             print(f"seed {result.seed}: {result.kind}: {result.detail}")
             print("    " + writer(result.seed).text.replace("\n", "\n    "), flush=True)
         if result.failed and chosen.shrink:

@@ -142,6 +142,14 @@ class Scope(ABC):
         code = MethodCall(value.code, "to", (Attribute(self.like, "dtype"),))
         return replace(value, code=code, kind="float")
 
+    def as_int(self, value: Value) -> Value:
+        """Return a bool tensor as integers."""
+        if value.kind != "bool":
+            return value
+        if value.scalar:
+            return replace(self.as_float(value), kind="int")
+        return replace(value.call("to", Name("torch.int64")), kind="int")
+
     def positions(self, i: Index) -> Value:
         """0, 1, ..., size(i) - 1."""
         device = Keyword("device", Attribute(self.like, "device"))

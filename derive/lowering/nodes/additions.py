@@ -14,7 +14,7 @@ from derive.lowering.patterns import ADDED, ADDED_PLACES
 from derive.lowering.patterns.fused import added_product, biased, is_scaled_product
 from derive.lowering.patterns.scatter_elements import as_summation, at_the_same_places, is_placed
 from derive.notation.operation import Kind
-from derive.program.torch_ir import Binary, Code, Name, Unary
+from derive.program.torch_ir import Binary, Code, Unary
 
 _MOST = 48
 """The greatest number of addends in one chain; each addend nests the code one level deeper."""
@@ -90,7 +90,7 @@ def _addition_order(
     scope: Scope, values: list[tuple[Value, int]], kind: Kind, products: Collection[Code]
 ) -> list[tuple[Value, int]]:
     """Return the signed values in the order of addition: one kind, the first one positive."""
-    of_kind = scope.as_float if kind == "float" else _as_int
+    of_kind = scope.as_float if kind == "float" else scope.as_int
     values = [(of_kind(v), sign) for v, sign in values]
     if all(sign < 0 for _, sign in values):
         first, _ = values[0]
@@ -102,13 +102,6 @@ def _addition_order(
     if values[0][0].code in products and len(values) > 1 and values[1][1] > 0:
         values[:2] = reversed(values[:2])
     return values
-
-
-def _as_int(value: Value) -> Value:
-    """Return a bool tensor as integers: torch has no subtraction with bools."""
-    if value.kind != "bool" or value.scalar:
-        return value
-    return replace(value.call("to", Name("torch.int64")), kind="int")
 
 
 def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:

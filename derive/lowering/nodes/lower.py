@@ -82,8 +82,8 @@ class Lowering(Scope):
             value = lower_reduction(self, let)
         if let.dtype == "float" and value.kind != "float":
             value = self.as_float(value)
-        elif let.dtype == "int" and value.kind == "float":
-            # An integer-valued function that torch computes on floats.
+        elif let.dtype == "int" and value.kind != "int":
+            # A condition, or an integer-valued function that torch computes on floats.
             if not value.scalar:
                 value = value.call("to", Name("torch.int64"))
             value = replace(value, kind="int")

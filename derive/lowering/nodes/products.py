@@ -216,7 +216,7 @@ def _numerator_factors(
     scope: Scope, coef: Fraction, bottom: int, above: Sequence[Value], kind: Kind
 ) -> list[Value]:
     """Return the numerator, numbers first, then small tensors; the first factor has the sign."""
-    above = [replace(scope.as_float(v), kind=kind) if v.kind != kind else v for v in above]
+    above = [scope.as_float(v) if kind == "float" else scope.as_int(v) for v in above]
     factors = [*_numerator(coef, bottom), *(v for v in above if v.scalar)]
     factors += sorted((v for v in above if not v.scalar), key=lambda v: len(v.indices))
     first, *rest = factors or [Value(literal(1), kind="int", scalar=True)]

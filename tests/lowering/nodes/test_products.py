@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
@@ -105,3 +106,21 @@ def test_a_finite_decimal_is_written_as_one(number, code):
     text = f"op f(x[n]) -> y\ny[n] = tanh({number})"
     assert code in "\n".join(functions(source_without_reuse(parse(text)))[0])
     assert_right(text)
+
+
+COUNTS = {
+    "[T[k] > 0]*[v[k] > T[k]]": lambda T, v: (T > 0) & (v > T),
+    "3*[T[k] == 1]*[T[k] > v[1]]": lambda T, v: 3 * ((T == 1) & (v[1] < T)),
+    "sum[e]([T[e] == k]*[T[k] == e])": lambda T, v: T[T] == torch.arange(len(T)),
+    "sum[e]([T[e] == k]*[T[k] == e]*[v[1] > 0]*3)": lambda T, v: (
+        3 * ((T[T] == torch.arange(len(T))) & (v[1] > 0))
+    ),
+}
+
+
+@each_row("text", COUNTS)
+def test_a_product_of_brackets_is_an_integer(text):
+    op = parse(f"op f(T[k]: int, v[k]) -> n, z\nn[k] = {text}\nz[k] = v[k]**2")
+    T, v = torch.tensor([1, 0, 3, 1]), torch.tensor([0.5, 0.1, -1.0, 2.0])
+    n, _ = load(op)(T, v)
+    assert n.dtype == torch.int64 and n.tolist() == COUNTS[text](T, v).tolist()
