@@ -247,6 +247,26 @@ def _of_position(e: ex.Expr) -> Polynomial | None:
     return None
 
 
+def remainder(e: ex.Expr) -> tuple[ex.Expr, ex.Expr] | None:
+    """Return (x, n) if e is x - n*floor(x/n) of integers, which is x mod n; else None."""
+    for part in ex.walk(e):
+        match part:
+            case ex.Call("int", (ex.Call("floordiv", (x, n)),)) | ex.Call("floordiv", (x, n)):
+                if form(e) == form(x) - form(n) * Polynomial.of(part):
+                    return x, n
+    return None
+
+
+def form(e: ex.Expr) -> Polynomial:
+    """Return a tree as a polynomial."""
+    if isinstance(e, ex.Add):
+        return sum(map(form, e.args), start=Polynomial({}))
+    whole = Polynomial.of(1)
+    for a in ex.factors_of(e):
+        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, ex.Add) else form(a))
+    return whole
+
+
 def room(c: ex.Expr) -> ex.Expr | None:
     """An integer that is at least 0 exactly where a comparison of integers holds."""
     match c:

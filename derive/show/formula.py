@@ -14,8 +14,9 @@ from fractions import Fraction
 from itertools import count
 
 from derive.algebra import expr as ex
+from derive.algebra.affine import remainder
 from derive.algebra.substitution import primed, replace, substitute
-from derive.show.identities import AxisFunction, remainder
+from derive.show.identities import AxisFunction
 from derive.show.legible import is_interval, legible
 from derive.show.mathml import MathML
 from derive.show.typeset import Latex, Style

@@ -18,7 +18,7 @@ from fractions import Fraction
 from itertools import product
 
 from derive.algebra import expr as ex
-from derive.algebra.affine import Polynomial
+from derive.algebra.affine import Polynomial, form
 from derive.algebra.factor import over_roots, roots_joined
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import raised
@@ -221,23 +221,3 @@ def _is_in_range(d: ex.Delta, c: ex.Expr) -> bool:
     # Positions are integers, so the gap minus a position is an integer too.
     more = ((gap - least).number for least in (position, last - position))
     return any(n is not None and n >= 0 for n in more)
-
-
-def remainder(e: ex.Expr) -> tuple[ex.Expr, ex.Expr] | None:
-    """Return (x, n) if e is x - n*int(floor(x/n)), which is x mod n; else None."""
-    for part in ex.walk(e):
-        match part:
-            case ex.Call("int", (ex.Call("floordiv", (x, n)),)):
-                if form(e) == form(x) - form(n) * Polynomial.of(part):
-                    return x, n
-    return None
-
-
-def form(e: ex.Expr) -> Polynomial:
-    """Return a tree as a polynomial."""
-    if isinstance(e, ex.Add):
-        return sum(map(form, e.args), start=Polynomial({}))
-    whole = Polynomial.of(1)
-    for a in ex.factors_of(e):
-        whole = whole * (Polynomial.of(a) if a is e or not isinstance(a, ex.Add) else form(a))
-    return whole

@@ -22,12 +22,11 @@ from fractions import Fraction
 from itertools import combinations, permutations, product
 
 from derive.algebra import expr as ex
-from derive.algebra.affine import room
+from derive.algebra.affine import form, room
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.identities import (
     AxisFunction,
     beside_deltas,
-    form,
     limited,
     nonzero,
     one_sided,

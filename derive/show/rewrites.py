@@ -8,7 +8,7 @@ from fractions import Fraction
 from itertools import permutations, product
 from math import prod
 
-from derive.algebra.affine import Polynomial
+from derive.algebra.affine import Polynomial, form
 from derive.algebra.expr import (
     Access,
     Add,
@@ -35,7 +35,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.poly import raised
 from derive.algebra.substitution import rename_apart, replace_inside_out, substitute
-from derive.show.identities import beside_deltas, form, nonzero
+from derive.show.identities import beside_deltas, nonzero
 from derive.show.legible import legible, map_legible
 
 # ------------------------------------------------------------------------------------------- powers

@@ -39,7 +39,7 @@ from derive.lowering.patterns.recurrences import (
     sum_of_ties,
     sum_weighted_by_exponentials,
 )
-from derive.lowering.patterns.roll import added_ring, product_on_ring, read_ring
+from derive.lowering.patterns.roll import added_remainder, added_ring, product_on_ring, read_ring
 from derive.lowering.patterns.scatter_elements import (
     along_each_axis,
     at_computed,
@@ -181,6 +181,7 @@ ADDED = (
     Pattern("pieces", "[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m]", addends_in_pieces),
     Pattern("bounds", "[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)", added_clamp),
     Pattern("branches", "[c] a + [not c] b = where(c, a, b)", added_branches),
+    Pattern("remainder", "x - n*floor(x/n) = x % n, of integers", added_remainder),
 )
 """Sums of terms without deltas; a row returns the addends that it leaves."""
 

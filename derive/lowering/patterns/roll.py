@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations
 
-from derive.algebra.affine import Polynomial, polynomial
+from derive.algebra.affine import Polynomial, remainder
 from derive.algebra.expr import (
     Access,
-    Call,
     Delta,
     Expr,
     Guard,
@@ -27,6 +26,7 @@ from derive.algebra.expr import (
     factors_of,
     free_indices,
     product_of,
+    sum_of,
     walk,
 )
 from derive.algebra.inequalities import Bounds
@@ -35,10 +35,9 @@ from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import without_guards
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.ground.windows import AxisRead, is_given, number_of
-
-_MOST_TERMS = 24
+from derive.program.torch_ir import Binary
 
 
 def added_ring(
@@ -161,36 +160,26 @@ def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polyno
     """Return (i, c) of (i + c) % size, if i has as many values as the axis."""
     if isinstance(position, Index | Guard):
         return None
-    size = bounds.size(extent)
-    position = replace(position, _as_quotient)
-    quotients = {x for x in walk(position) if _is_quotient(x)}
-    if len(quotients) != 1:
+    size, found = bounds.size(extent), remainder(position)
+    above, below = (None, None) if found is None else map(bounds.form, found)
+    at = None if above is None or below != size else above.affine()
+    if at is None or len(at.coefficients) != 1 or not is_given(at.constant):
         return None
-    (quotient,) = quotients
-    above, below = map(bounds.form, quotient.parts())
-    form = polynomial(
-        position, lambda e: Polynomial.of(e) if e is quotient else bounds.form(e), _MOST_TERMS
-    )
-    if above is None or below != size or form != above - size * Polynomial.of(quotient):
+    ((i, step),) = at.coefficients.items()
+    return (i, at.constant) if step.number == 1 and bounds.size(i.extent) == size else None
+
+
+def added_remainder(
+    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
+) -> tuple[Value, list[Expr]] | None:
+    """x - n*floor(x/n) = x % n, of integers."""
+    found = remainder(sum_of(addends))
+    if found is None:
         return None
-    found = above.affine()
-    if found is None or len(found.coefficients) != 1 or not is_given(found.constant):
+    x, n = (scope.frame.fit(scope.lower(e, order), order) for e in found)
+    if (x.kind, n.kind) != ("int", "int") or x.scalar:
         return None
-    ((i, step),) = found.coefficients.items()
-    return (i, found.constant) if step.number == 1 and bounds.size(i.extent) == size else None
-
-
-def _is_quotient(e: Expr) -> bool:
-    return isinstance(e, Call) and e.function == "floordiv"
-
-
-def _as_quotient(e: Expr) -> Expr | None:
-    """Drop the conversion to int of an integer quotient."""
-    return (
-        e.args[0]
-        if isinstance(e, Call) and e.function == "int" and _is_quotient(e.args[0])
-        else None
-    )
+    return Value(Binary("%", x.code, n.code), broadcast(x.axes, n.axes), "int"), []
 
 
 def _roll_axis(scope: Scope, value: Value, i: Index, shift: Polynomial) -> Value | None:
