@@ -134,37 +134,36 @@ class _Mmd(torch.autograd.Function):
                     0,
                 )
             X_centred = X - centre
-            if first_order:
-                twice_Kxx_X_minus_centre = (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(
-                    1
-                ) * X_centred
-                Kxx_difference = (
-                    ((Kxx + Kxx.mT) @ X_centred).mul_(2).sub_(twice_Kxx_X_minus_centre)
-                )
-                scaled_Kxx_difference = Kxx_difference.div_(X.shape[0])
-            else:
+            if not first_order:
                 sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
                 X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
                 X_centred_sum_difference = torch.addmm(
                     X_centred_sum, X_centred, X_centred.mT, alpha=-2
                 )
                 Kxx = (minus_gamma * X_centred_sum_difference.clamp_min(0)).exp()
-                scaled_Kxx_difference = (
-                    2 * ((Kxx + Kxx.mT) @ X_centred)
-                    - (2 * (Kxx.sum(0) + Kxx.sum(1))).unsqueeze(1) * X_centred
-                ) / X.shape[0]
             Kxy_difference = reuse.sub(
                 Kxy.sum(1, keepdim=True) * X_difference, Kxy @ Y_centred
             )
+            scaled_Kxx = reuse.mul(
+                reuse.sub(Kxx @ X_centred, Kxx.sum(1, keepdim=True) * X_centred),
+                4 / (X.shape[0] or math.nan),
+            )
             grad_X = reuse.mul(
                 reuse.add(
-                    scaled_Kxx_difference,
-                    reuse.mul(Kxy_difference, 4 / (Y.shape[0] or math.nan)),
+                    scaled_Kxx, reuse.mul(Kxy_difference, 4 / (Y.shape[0] or math.nan))
                 ),
                 gamma_G / X.shape[0],
             )
         if ctx.needs_input_grad[1]:
-            if not first_order:
+            if first_order:
+                scaled_Kxy_X_centred = (Kxy.mT @ X_difference).div_(X.shape[0])
+                scaled_Kyy_difference = (
+                    (Kyy @ Y_centred)
+                    .div_(Y.shape[0])
+                    .sub_(scaled_Kxy_X_centred)
+                    .mul_(4)
+                )
+            else:
                 Y_centred_sum_difference = torch.addmm(
                     sum_of_Y_centred + spread_Y_centred,
                     Y_centred,
@@ -172,29 +171,12 @@ class _Mmd(torch.autograd.Function):
                     alpha=-2,
                 )
                 Kyy = (minus_gamma * Y_centred_sum_difference.clamp_min(0)).exp()
-            Kxy_difference_with_Y_centred = reuse.sub(
-                Kxy.sum(0).unsqueeze(1) * Y_centred, Kxy.mT @ X_difference
-            )
-            if first_order:
-                twice_Kyy_Y_centred = (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(
-                    1
-                ) * Y_centred
-                Kyy_difference = (
-                    ((Kyy + Kyy.mT) @ Y_centred).mul_(2).sub_(twice_Kyy_Y_centred)
+                scaled_Kyy_difference = 4 * (
+                    Kyy @ Y_centred / Y.shape[0] - Kxy.mT @ X_difference / X.shape[0]
                 )
-                scaled_Kyy_difference = Kyy_difference.div_(Y.shape[0])
-            else:
-                scaled_Kyy_difference = (
-                    2 * ((Kyy + Kyy.mT) @ Y_centred)
-                    - (2 * (Kyy.sum(0) + Kyy.sum(1))).unsqueeze(1) * Y_centred
-                ) / Y.shape[0]
+            scaled_Kxy = (4 * (Kxy.mean(0) - Kyy.mean(1))).unsqueeze(1)
             grad_Y = reuse.mul(
-                reuse.add(
-                    scaled_Kyy_difference,
-                    reuse.mul(
-                        Kxy_difference_with_Y_centred, 4 / (X.shape[0] or math.nan)
-                    ),
-                ),
+                reuse.addcmul(scaled_Kyy_difference, scaled_Kxy, Y_centred),
                 gamma_G / Y.shape[0],
             )
         return grad_X, grad_Y, None

@@ -13,35 +13,35 @@ from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly, rai
 
 
 @lru_cache(maxsize=8192)
-def _upright(e: Expr) -> tuple[Expr, int]:
+def _with_sign(e: Expr) -> tuple[Expr, int]:
     """Return (u, sign) with e = sign*u, where u is the same for e and its mirror images."""
     match e:
         case Poly():
-            made = _same_way(e)
+            made = upright(e)
             assert isinstance(made, Poly)
             negative = bool(made.terms) and made.terms[0].coef < 0
             return (scale(made, -1), -1) if negative else (made, 1)
         case Call(name, (arg,)) if parity := FUNCTIONS[name].parity:
-            u, sign = _upright(arg)
+            u, sign = _with_sign(arg)
             return Call(name, (u,)), sign if parity < 0 else 1
         case Pow(base, Num(n)) if n.denominator == 1:
-            u, sign = _upright(base)
+            u, sign = _with_sign(base)
             return Pow(u, e.exponent), sign if n % 2 else 1
-    return e.map(_same_way), 1
+    return e.map(upright), 1
 
 
-def _same_way(e: Expr) -> Expr:
+def upright(e: Expr) -> Expr:
     """Return an equal expression whose even and odd functions are upright."""
     if isinstance(e, Poly):
-        return poly(_upright_term(t) for t in e.terms)
-    return _upright(e)[0] if _upright(e)[1] > 0 else e.map(_same_way)
+        return poly(_turned_term(t) for t in e.terms)
+    return _with_sign(e)[0] if _with_sign(e)[1] > 0 else e.map(upright)
 
 
-def _upright_term(t: Term) -> Term:
+def _turned_term(t: Term) -> Term:
     sign = 1
     factors: list[Expr] = []
     for f in t.factors:
-        u, own = _upright(f)
+        u, own = _with_sign(f)
         sign, factors = sign * own, [*factors, u]
     return make_term(t.coef * sign, t.binders, factors)
 
@@ -56,7 +56,7 @@ def in_one_direction(p: Poly) -> Poly | None:
     alike: dict[Expr, dict[Expr, int]] = {}
     roots: set[Expr] = set()
     for base, power in dict.fromkeys(base_and_power(f) for t in p.terms for f in t.factors):
-        u, sign = _upright(base)
+        u, sign = _with_sign(base)
         alike.setdefault(u, {})[base] = sign
         if power.denominator > 1:
             roots.add(u)

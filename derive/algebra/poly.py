@@ -480,7 +480,8 @@ def power(p: Poly, exponent: Fraction) -> Poly:
     """p ** exponent.
 
     (a*b)^n = a^n*b^n for integer n. For other exponents only positive factors are pulled out, since
-    (x^2)^(1/2) is |x|. A power of a sum stays one opaque factor.
+    (x^2)^(1/2) is |x|. A power of a sum stays one opaque factor, without the number and the sizes
+    in front of a sum over indices.
     """
     if exponent == 1:
         return p
@@ -489,6 +490,12 @@ def power(p: Poly, exponent: Fraction) -> Poly:
     if not p.terms:
         return p if exponent > 0 else atom(num(0), exponent)
     (t, *more) = p.terms
+    if t.binders and not more and exponent.denominator == 1:
+        sizes = [f for f in t.factors if isinstance(base_and_power(f)[0], Size)]
+        if sizes or t.coef != 1:
+            rest = [f for f in t.factors if f not in sizes]
+            total = as_atom(poly([make_term(Fraction(1), t.binders, rest)]))
+            return mul(power(poly([make_term(t.coef, (), sizes)]), exponent), atom(total, exponent))
     if more or t.binders or (exponent < 0 and any(is_mask(f) for f in t.factors)):
         numbers = more and not t.binders and not tensors(p) and not free_indices(p)
         return poly(

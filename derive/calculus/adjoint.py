@@ -36,6 +36,7 @@ from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.ring import ring_rule
 from derive.calculus.softmax import with_values_named
+from derive.calculus.symmetry import symmetry_rule
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
 
@@ -131,6 +132,7 @@ def differentiate(
         *DELTA_RULES,
         *unit_axes(op),
         ring_rule(bounds_of(op)),
+        symmetry_rule(lets, made),
         *fold_rules(lets, made),
         *FUNCTION_RULES,
         *quotient_rules(lets),

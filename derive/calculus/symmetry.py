@@ -1,0 +1,76 @@
+"""Values that stay the same if two of their indices are exchanged: K[n,k] = K[k,n]."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+
+from derive.algebra.expr import Access, Delta, Expr, Index, Iverson, sort_key
+from derive.algebra.parity import upright
+from derive.algebra.poly import Poly, Term, make_term, poly
+from derive.algebra.rules import Rule
+from derive.algebra.substitution import replace, substitute
+from derive.calculus.lets import Let, Lets
+
+
+def symmetry_rule(lets: Lets, adjoints: Mapping[str, Let]) -> Rule:
+    """The rule that reads K[n,k] and K[k,n] as one value, with free indices first.
+
+    The gradient of a sum over pairs reads both. Two summed indices stay as they are: their names
+    are chosen after their order. Comparisons stay too: two elements that are computed apart may
+    differ by rounding.
+    """
+    known: dict[Let, tuple[tuple[int, int], ...]] = {}
+
+    def exchangeable(let: Let) -> tuple[tuple[int, int], ...]:
+        if let not in known:
+            known[let] = ()
+            known[let] = tuple(_exchangeable(let, ordered))
+        return known[let]
+
+    def ordered(e: Expr, bound: frozenset[Index] = frozenset()) -> Expr:
+        def visit(part: Expr) -> Expr | None:
+            if isinstance(part, Poly) and any(t.binders for t in part.terms):
+                return poly([of_term(t, bound) for t in part.terms])
+            if isinstance(part, Iverson | Delta):
+                return part
+            if not isinstance(part, Access):
+                return None
+            let = lets.get(part.tensor) or adjoints.get(part.tensor)
+            at = list(part.positions)
+            for m, n in () if let is None else exchangeable(let):
+                i, k = at[m], at[n]
+                if not (isinstance(i, Index) and isinstance(k, Index)) or k in bound:
+                    continue
+                if i in bound or sort_key(k) < sort_key(i):
+                    at[m], at[n] = k, i
+            return None if tuple(at) == part.positions else Access(part.tensor, tuple(at))
+
+        return replace(e, visit)
+
+    def of_term(t: Term, bound: frozenset[Index] = frozenset()) -> Term:
+        inside = bound.union(t.binders)
+        factors = [ordered(f, inside) for f in t.factors]
+        alike = all(a is b for a, b in zip(factors, t.factors, strict=True))
+        return t if alike else make_term(t.coef, t.binders, factors)
+
+    def apply(t: Term) -> Poly | None:
+        made = of_term(t)
+        return None if made is t else poly([made])
+
+    return Rule("symmetry", "K[k,n] = K[n,k]", "the order of indices", apply)
+
+
+def _exchangeable(let: Let, ordered: Callable[[Expr], Expr]) -> Iterator[tuple[int, int]]:
+    """Yield each pair of axes that can be exchanged; ``ordered`` orders the indices inside."""
+    if let.compared or let.dtype != "float":
+        return
+    parts = [e for e in (let.body, let.condition) if e is not None]
+    for m, n in combinations(range(len(let.formals)), 2):
+        i, k = let.formals[m], let.formals[n]
+        if i.extent != k.extent or i.group or k.group:
+            continue
+        turned = (substitute(e, {i: k, k: i}) for e in parts)
+        both = ((upright(ordered(e)) for e in pair) for pair in zip(turned, parts, strict=True))
+        if all(a is b for a, b in both):
+            yield m, n

@@ -1,0 +1,42 @@
+"""Values that are the same with two indices exchanged, in gradients of sums over pairs."""
+
+from __future__ import annotations
+
+from kit.each import each_row
+from kit.lowered import assert_right
+
+import derive
+
+CASES = {
+    "z[n,i] -> L\nS[i,j] = sum[n](z[n,i]*z[n,j])\nL = sum[i,j](S[i,j]**2)": (
+        "grad_z[n,i] = 4·G·Σⱼ z[n,j]·S[i,j]"
+    ),
+    # The adjoint of a symmetric value is symmetric too.
+    "z[n,d]; t=2 -> L\nD[n,m] = sum[d]((z[n,d] - z[m,d])**2)\nL = log(mean[n,m](exp(-t*D[n,m])))": (
+        "grad_z[n,d] = 4·t·G/(Σₘₙ′ exp(−t·D[m,n′]))·Σₘ exp(−t·D[n,m])·(z[m,d] − z[n,d])"
+    ),
+    # An odd function of a difference changes its sign, and the other index of a pair is its own.
+    "x[n], w[n] -> L\nK[n,m] = sin(x[n] - x[m])\nL = sum[n,m](K[n,m]*w[n])": (
+        "grad_x[n] = G·Σₘ cos(x[n] − x[m])·(w[n] − w[m])"
+    ),
+    "x[b,n], w[b,c] -> y\nK[b,c] = w[b,c] + w[c,b]\ny[b,n] = sum[c](K[c,b]*x[c,n])": (
+        "grad_x[b,n] = Σ[c] G[c,n]·K[b,c]"
+    ),
+}
+
+
+@each_row("text", CASES)
+def test_what_reads_both_orders_reads_one(text):
+    header, _, body = text.partition("\n")
+    inputs, _, result = header.partition(" -> ")
+    spec = f"op f({inputs}) -> {result}\n{body}"
+    assert CASES[text] in str(derive.derivation(derive.parse(spec)))
+    assert_right(spec)
+
+
+def test_two_summed_indices_keep_their_order():
+    """Their names follow their order, so that exchanging them would never end."""
+    assert_right(
+        "op f(x[n], w[n]) -> L\nK[n,m] = exp(-(x[n] - x[m])**2)\n"
+        "L = sum[n,m](K[n,m]*w[n])*sum[n,m](K[m,n]*w[n]*x[m])"
+    )
