@@ -25,6 +25,7 @@ from kit.cases import (
     pointwise_losses,
     recurrent,
     reductions,
+    sequences,
     trained,
 )
 from kit.cases.case import Case
@@ -32,7 +33,7 @@ from kit.cases.case import Case
 FAMILIES = (
     *(networks, elementwise, activations, matrix, reductions, losses, pointwise_losses),
     *(margin_losses, indexing, normalizations, recurrent),
-    *(attention, distances, convolution, trained),
+    *(attention, distances, convolution, trained, sequences),
 )
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
@@ -72,6 +73,7 @@ CASES: tuple[Case, ...] = (
     *convolution.pools(),
     *trained.trained(),
     *trained.of_each_reduction(),
+    *sequences.sequences(),
 )
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 OWN: dict[str, Callable[..., Any]] = {
     "transpose": lambda A: A.mT.contiguous(),
+    "cross": torch.linalg.cross,
     "linear": F.linear,
     "bilinear": F.bilinear,
     "diagonal": torch.linalg.diagonal,
@@ -37,6 +38,7 @@ def matrix() -> Iterator[Case]:
             {},
             torch.matmul,
         )
+        yield Case("cross", f"{[*batch, 3]}", shaped((*batch, 3), (*batch, 3)), {}, OWN["cross"])
 
 
 def linear() -> Iterator[Case]:

@@ -88,6 +88,12 @@ def crps(loc: Tensor, scale: Tensor, target: Tensor, reduction: str) -> Tensor:
     return reduced(scale * score, reduction)
 
 
+def ensemble_crps(ensemble: Tensor, target: Tensor, reduction: str) -> Tensor:
+    near = (ensemble - target[:, None]).abs().mean(1)
+    spread = (ensemble[:, :, None] - ensemble[:, None]).abs().mean((1, 2))
+    return reduced(near - spread / 2, reduction)
+
+
 def ciou(a: Tensor, b: Tensor, eps: float, reduction: str) -> Tensor:
     """As torchvision.ops.complete_box_iou_loss has it."""
     low, high = torch.maximum(a[:, :2], b[:, :2]), torch.minimum(a[:, 2:], b[:, 2:])
@@ -186,6 +192,15 @@ def lennard_jones(x: Tensor, sigma: float, epsilon: float) -> Tensor:
     return 4 * epsilon * (r**12 - r**6).sum()
 
 
+def kuramoto(theta: Tensor, omega: Tensor, coupling: Tensor) -> Tensor:
+    apart = theta[:, None] - theta[..., None]
+    return omega + (coupling * apart.sin()).mean(-1)
+
+
+def bound(x: Tensor, y: Tensor) -> Tensor:
+    return torch.stack([(x * y.flip(-1).roll(n + 1, -1)).sum(-1) for n in range(x.shape[-1])], -1)
+
+
 def covariance(quaternion: Tensor, scale: Tensor) -> Tensor:
     w, x, y, z = F.normalize(quaternion, dim=1).unbind(1)
     rows = (
@@ -223,6 +238,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "cox_loss": cox,
     "zinb_loss": zinb,
     "gaussian_crps": crps,
+    "ensemble_crps": ensemble_crps,
     "ciou_loss": ciou,
     "siglip_loss": siglip,
     "barlow_twins_loss": barlow_twins,
@@ -234,6 +250,8 @@ OWN: dict[str, Callable[..., Any]] = {
     "lora_linear": lora,
     "dora_linear": dora,
     "lennard_jones": lennard_jones,
+    "kuramoto": kuramoto,
+    "circular_convolution": bound,
     "covariance_of_quaternion": covariance,
     "volume_rendering": rendered,
     "lsq_quantize": lsq,
@@ -282,6 +300,7 @@ def of_each_reduction() -> Iterator[Case]:
                 {},
                 (),
             ),
+            ("ensemble_crps", [distinct((3, 4)), uniform((3,), -1, 1, 2)], {}, ()),
         ):
             yield Case(
                 name,
@@ -331,6 +350,9 @@ def trained() -> Iterator[Case]:
         ("lora_linear", several((3, 5), (6, 5), (4, 5), (6, 4), (6,)), {"alpha": 1.5}, ()),
         ("dora_linear", [*several((3, 5), (6, 5), (4, 5), (6, 4), (6,)), None], {"alpha": 1.5}, ()),
         ("lennard_jones", [distinct((5, 3), 1)], {"sigma": 0.4, "epsilon": 1.3}, ()),
+        ("kuramoto", several((3, 5), (5,), (5, 5)), {}, ()),
+        ("circular_convolution", several((5,), (5,)), {}, ()),
+        ("circular_convolution", several((2, 3, 4), (2, 3, 4)), {}, ()),
         ("covariance_of_quaternion", [uniform((5, 4), -1, 1), uniform((5, 3), 0.3, 2, 1)], {}, ()),
         ("volume_rendering", several((3, 4), (3, 4, 2), (3, 4), low=0.1), {}, ()),
         (
