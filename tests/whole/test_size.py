@@ -8,12 +8,12 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_700,
-    "derive/algebra": 4_600,
+    "derive": 90_900,
+    "derive/algebra": 4_700,
     "derive/auditing": 7_100,
     "derive/blocks": 700,
-    "derive/calculus": 7_400,
-    "derive/catalog": 1_600,
+    "derive/calculus": 7_500,
+    "derive/catalog": 1_700,
     "derive/check": 5_000,
     "derive/command": 3_900,
     "derive/cost": 500,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_400,
+    "derive/lowering": 11_300,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_800,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_400,
     "templates": 1_900,
-    "tests": 72_900,
+    "tests": 73_300,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
