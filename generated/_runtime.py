@@ -727,6 +727,25 @@ def _combined_in_pairs(x, w):
     return pairs[..., :n] if n % 2 else pairs
 
 
+def circular_convolution(x, y, dim):
+    """The sum over j of x[j]*y[(i - j) % n] along dim, by Fourier transforms."""
+    return _of_frequencies(x, y, dim, lambda x, y: x * y)
+
+
+def circular_correlation(x, y, dim):
+    """The sum over j of x[j]*y[(i + j) % n] along dim, by Fourier transforms."""
+    return _of_frequencies(x, y, dim, lambda x, y: x.conj() * y)
+
+
+def _of_frequencies(x, y, dim, product):
+    """What has the product of the Fourier transforms as its own; no transform has size 0."""
+    n = x.shape[dim]
+    if n == 0:
+        return x * y
+    x, y = torch.fft.rfft(x, dim=dim), torch.fft.rfft(y, dim=dim)
+    return torch.fft.irfft(product(x, y), n, dim)
+
+
 # IEEE 754 arithmetic where Python raises.
 
 

@@ -19,24 +19,13 @@ class _CircularConvolution(torch.autograd.Function):
 
     @staticmethod
     def forward(input, other):
-        reuse = rt.reuse(input, other)
         dtype = rt.autocast_float32(input, other)
         input, other = rt.widened(input, other)
-        positions_of_input = rt.positions(input.shape[-1], input)
-        offsets_mod_input_size = (
-            positions_of_input - positions_of_input.unsqueeze(1)
-        ) % input.shape[-1]
-        other_at_input = other.index_select(-1, offsets_mod_input_size.flatten())
-        output = reuse.mul(
-            other_at_input.unflatten(-1, (input.shape[-1], input.shape[-1])).mT,
-            input.unsqueeze(-2),
-        ).sum(-1)
-        return output.to(dtype)
+        return rt.circular_convolution(input, other, -1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, other = inputs
-        ctx.input_shape = input.shape
         ctx.save_for_backward(
             input if ctx.needs_input_grad[1] else None,
             other if ctx.needs_input_grad[0] else None,
@@ -45,27 +34,11 @@ class _CircularConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         input, other, G = rt.widened(*ctx.saved_tensors, G)
-        input_shape = ctx.input_shape
         grad_input = grad_other = None
-        reuse = rt.reuse(G)
-        positions_of_input = rt.positions(input_shape[-1], G)
-        spread_input = positions_of_input.unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            other_at_spread_input = other.index_select(
-                -1, ((spread_input - positions_of_input) % input_shape[-1]).flatten()
-            )
-            split_other = rt.unflatten(
-                other_at_spread_input, -1, (input_shape[-1], input_shape[-1])
-            )
-            grad_input = reuse.mul(split_other.mT, G.unsqueeze(-2)).sum(-1)
+            grad_input = rt.circular_correlation(other, G, -1)
         if ctx.needs_input_grad[1]:
-            G_at_spread_input = G.index_select(
-                -1, ((spread_input + positions_of_input) % input_shape[-1]).flatten()
-            )
-            split_G = rt.unflatten(
-                G_at_spread_input, -1, (input_shape[-1], input_shape[-1])
-            )
-            grad_other = reuse.mul(split_G.mT, input.unsqueeze(-2)).sum(-1)
+            grad_other = rt.circular_correlation(input, G, -1)
         return grad_input, grad_other
 
 

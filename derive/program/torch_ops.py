@@ -355,6 +355,8 @@ _ROWS = (
     _scans("rt.running_argmax", Alias.FRESH_VIEW, kind="int"),
     _scans("rt.sum_while_equal", Alias.FRESH_VIEW, flops=flop_rules.recurrence),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
+    _fresh("rt.circular_convolution"),
+    _fresh("rt.circular_correlation"),
     _scans("rt.adjoint_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _scans(
         "rt.decayed_sum",
@@ -518,6 +520,8 @@ def is_float32_under_autocast(code: Code) -> bool:
             return name in _FLOAT32
         case FunctionCall(name) if name.startswith("torch."):
             return name.rpartition(".")[2] in _FLOAT32
+        case FunctionCall("rt.circular_convolution" | "rt.circular_correlation"):
+            return True
         case FunctionCall() if torch_op(code).several:
             return True
     return False

@@ -90,3 +90,22 @@ def _combined_in_pairs(x, w):
     even = even + torch.nn.functional.pad(to_even[..., 1:] * odd[..., :-1], (1, 0))
     pairs = torch.stack((even, odd), -1).reshape((*even.shape[:-1], 2 * even.shape[-1]))
     return pairs[..., :n] if n % 2 else pairs
+
+
+def circular_convolution(x, y, dim):
+    """The sum over j of x[j]*y[(i - j) % n] along dim, by Fourier transforms."""
+    return _of_frequencies(x, y, dim, lambda x, y: x * y)
+
+
+def circular_correlation(x, y, dim):
+    """The sum over j of x[j]*y[(i + j) % n] along dim, by Fourier transforms."""
+    return _of_frequencies(x, y, dim, lambda x, y: x.conj() * y)
+
+
+def _of_frequencies(x, y, dim, product):
+    """What has the product of the Fourier transforms as its own; no transform has size 0."""
+    n = x.shape[dim]
+    if n == 0:
+        return x * y
+    x, y = torch.fft.rfft(x, dim=dim), torch.fft.rfft(y, dim=dim)
+    return torch.fft.irfft(product(x, y), n, dim)

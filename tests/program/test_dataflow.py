@@ -84,7 +84,8 @@ rt.exclusive_prod(x - x, 0); rt.exclusive_prod(alone, 1); rt.exclusive_cumprod(x
 rt.exclusive_cumprod(alone, 1); rt.running_max(x, 1); rt.running_argmax(x, 0);
 rt.running_argmax(alone, 1, True); rt.linear_recurrence(x, y, 0);
 rt.linear_recurrence(alone, alone, 1, reverse=True); rt.adjoint_recurrence(x, y, 0, reverse=True);
-rt.adjoint_recurrence(alone, alone, 1); rt.sum_while_equal(x, y, 0);
+rt.adjoint_recurrence(alone, alone, 1); rt.circular_convolution(x, y, 0);
+rt.circular_correlation(x, y, 1); rt.sum_while_equal(x, y, 0);
 rt.sum_while_equal(alone, alone, 1);
 rt.decayed_sum(x, y, 0); rt.decayed_sum(alone, alone, 1);
 rt.conv_single_channel(b.narrow(1, 0, 1), kernel);

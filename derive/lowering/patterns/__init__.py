@@ -39,7 +39,13 @@ from derive.lowering.patterns.recurrences import (
     sum_of_ties,
     sum_weighted_by_exponentials,
 )
-from derive.lowering.patterns.roll import added_remainder, added_ring, product_on_ring, read_ring
+from derive.lowering.patterns.roll import (
+    added_remainder,
+    added_ring,
+    convolution_on_ring,
+    product_on_ring,
+    read_ring,
+)
 from derive.lowering.patterns.scatter_elements import (
     along_each_axis,
     at_computed,
@@ -72,6 +78,11 @@ SUMS = (
         "convolution within",
         "Sum_{t,c,k} G[t] X[c, s*t + d*k] W[c, k] = Sum_t G[t] conv(X, W)[t]",
         convolution_within,
+    ),
+    Pattern(
+        "convolution on a ring",
+        "Sum_j X[j] Y[(i - j) % n] = circular_convolution(X, Y)[i]",
+        convolution_on_ring,
     ),
     Pattern("cumulative sum", "Sum_l [l <= k] f(l) = cumsum(f)[k]", cumulative_sum),
     Pattern(

@@ -3,6 +3,8 @@
     [i < s] f(i - s + size(i)) + [s <= i] f(i - s)  =  f.roll(s)[i]
     X[(i - s) % size(i)]                            =  X.roll(s)[i]
     X[(i - s) % size(i)] Y[(i - s) % size(i)]       =  (X Y).roll(s)[i]
+    Sum_j X[j] Y[(i - j - s) % size(i)]             =  circular_convolution(X, Y).roll(s)[i]
+    Sum_j X[j] Y[(i + j - s) % size(i)]             =  circular_correlation(X, Y).roll(s)[i]
 
 A branch reads positions of the axis wherever it is taken. If any i takes the first branch, i = 0
 does, so s <= size(i). If any takes the second, the last i does, so 0 <= s. Hence every i reads f
@@ -11,7 +13,7 @@ at (i - s) % size(i), and each position is read once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from derive.algebra.affine import Polynomial, remainder
@@ -25,6 +27,7 @@ from derive.algebra.expr import (
     accesses,
     factors_of,
     free_indices,
+    indices_of,
     product_of,
     sum_of,
     walk,
@@ -33,11 +36,14 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import without_guards
+from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.ground.windows import AxisRead, is_given, number_of
-from derive.program.torch_ir import Binary
+from derive.lowering.patterns.recurrences import with_axes_of
+from derive.program.torch_ir import Binary, FunctionCall
 
 
 def added_ring(
@@ -114,11 +120,12 @@ def _is_along(e: Expr, i: Index) -> bool:
 
 def read_ring(scope: Scope, r: AxisRead) -> Value | None:
     """X[(i + c) % size] = X.roll(-c)[i]."""
-    found = _on_ring(scope.frame.bounds, r.position, r.extent)
-    if found is None or found[0] in r.value.axes:
+    found = _around(scope.frame.bounds, r.position, r.extent)
+    steps, shift = ({}, None) if found is None else _steps(found)
+    if shift is None or list(steps.values()) != [1]:
         return None
-    i, shift = found
-    return _roll_axis(scope, r.value.at(r.n, i), i, -shift)
+    (i,) = steps
+    return None if i in r.value.axes else _roll_axis(scope, r.value.at(r.n, i), i, -shift)
 
 
 def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) -> Value | None:
@@ -128,8 +135,9 @@ def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index
         for f in factors if not i.group else ():
             if (read := _read_on_ring(scope.frame.bounds, f, i)) is not None:
                 found.setdefault(read[1], []).append((f, read[0]))
-        for shift, several in found.items():
-            if len(several) > 1:
+        for place, several in found.items():
+            steps, shift = _steps(place)
+            if len(several) > 1 and steps == {i: 1} and shift is not None:
                 whole, turned = (product_of(x) for x in zip(*several, strict=True))
                 value = _roll_axis(scope, scope.lower(turned, order), i, -shift)
                 rest = [f for f in factors if f not in factors_of(whole)]
@@ -140,33 +148,95 @@ def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index
     return None
 
 
+def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
+    """Sum_j x(j) y((i - j + c) % n), and the same with i + j or j - i.
+
+    What else is summed over is so before it if one of the two has it, after it if both do.
+    """
+    for j in s.binders:
+        found = _factors_on_ring(scope.frame.bounds, s.factors, j)
+        if found is None:
+            continue
+        i, steps, shift, sides = found
+        others = [k for k in s.binders if k is not j]
+        after = [k for k in others if all(k in indices_of(f) for f in sides)]
+        inside = [[k for k in others if k not in after and k in indices_of(f)] for f in sides]
+        terms = [summed_product(b, f) for b, f in zip(inside, sides, strict=True)]
+        order = with_binders(s.order, after, s.expr)
+        kept = [k for k in order if any(k in free_indices(e) for e in terms)]
+        if all(set(kept) - free_indices(e) for e in terms) and after:
+            continue  # a tensor of more axes than either
+        x, y = (with_axes_of(scope, scope.lower(e, kept), kept) for e in terms)
+        shift = -shift
+        if steps[i] < 0:
+            # Of k = j - i + c: Sum_k y(k) x((i + k - c) % n).
+            x, y, shift = y, x, -shift
+        name = "rt.circular_convolution" if steps[j] < 0 else "rt.circular_correlation"
+        code = FunctionCall(name, (x.code, y.code, scope.frame.place(x, i)))
+        value = Value(code, broadcast(x.axes, y.axes))
+        which = [n for n, k in enumerate(value.axes) if k in after]
+        value = scope.frame.reduce(value, "sum", which, False, "float") if which else value
+        return value if shift == Polynomial({}) else _roll_axis(scope, value, i, shift)
+    return None
+
+
+_Sides = tuple[Sequence[Expr], Sequence[Expr]]
+
+
+def _factors_on_ring(
+    bounds: Bounds, factors: Sequence[Expr], j: Index
+) -> tuple[Index, Mapping[Index, int], Polynomial, _Sides] | None:
+    """Return i, the signs of i and j, c, and the factors at j and on the ring, both at i."""
+    apart: dict[Polynomial | None, list[Expr]] = {}
+    for f in factors:
+        read, place = _read_on_ring(bounds, f, j) or (f, None)
+        apart.setdefault(place, []).append(read)
+    alone = apart.pop(None, [])
+    if len(apart) != 1 or not alone or not all(_is_along(f, j) for f in alone):
+        return None
+    ((place, turned),) = apart.items()
+    steps, shift = ({}, None) if place is None else _steps(place)
+    i = next((k for k in steps if k is not j), j)
+    if shift is None or i is j or i.extent != j.extent or i in indices_of([*alone, *turned]):
+        return None
+    sides = [[substitute(f, {j: i}) for f in side] for side in (alone, turned)]
+    return i, steps, shift, (sides[0], sides[1])
+
+
 def _read_on_ring(bounds: Bounds, f: Expr, i: Index) -> tuple[Expr, Polynomial] | None:
-    """Return (f at i, c) of a factor that reads tensors at (i + c) % size, and i nowhere else."""
+    """Return (f at i, x) of a factor that reads tensors at x % size(i), and i nowhere else."""
     if isinstance(f, Iverson) or i not in free_indices(f):
         return None
     read = {p for a in accesses(f) for p in a.positions if i in free_indices(p)}
     if len(read) != 1:
         return None
     (position,) = read
-    found = _on_ring(bounds, position, i.extent)
+    found = _around(bounds, position, i.extent)
     if found is None:
         return None
     turned = Index(f"%{i.name}", i.extent)
     moved = replace(f, lambda part: turned if part is position else None)
-    return None if i in free_indices(moved) else (substitute(moved, {turned: i}), found[1])
+    return None if i in free_indices(moved) else (substitute(moved, {turned: i}), found)
 
 
-def _on_ring(bounds: Bounds, position: Expr, extent: str) -> tuple[Index, Polynomial] | None:
-    """Return (i, c) of (i + c) % size, if i has as many values as the axis."""
+def _around(bounds: Bounds, position: Expr, extent: str) -> Polynomial | None:
+    """Return x of x % size, if its indices have as many values as the axis."""
     if isinstance(position, Index | Guard):
         return None
     size, found = bounds.size(extent), remainder(position)
     above, below = (None, None) if found is None else map(bounds.form, found)
-    at = None if above is None or below != size else above.affine()
-    if at is None or len(at.coefficients) != 1 or not is_given(at.constant):
+    if above is None or below != size or any(bounds.size(i.extent) != size for i in above.indices):
         return None
-    ((i, step),) = at.coefficients.items()
-    return (i, at.constant) if step.number == 1 and bounds.size(i.extent) == size else None
+    return above
+
+
+def _steps(place: Polynomial) -> tuple[Mapping[Index, int], Polynomial | None]:
+    """Return the coefficients of the indices and the number beside them; None if it is no shift."""
+    found = place.affine()
+    steps = {} if found is None else {i: place.unit(i) for i in found.coefficients}
+    if found is None or None in steps.values() or not is_given(found.constant):
+        return {}, None
+    return {i: step for i, step in steps.items() if step is not None}, found.constant
 
 
 def added_remainder(

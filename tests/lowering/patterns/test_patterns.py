@@ -40,7 +40,8 @@ EXAMPLES = {
     "convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "transposed convolution": "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])",
     "cumulative reduction": "op f(A[n,k]) -> y\ny[n,k] = prod[l | l<=k](A[n,l])",
-    "remainder": "op f(x[t], w[t]) -> y\ny[t] = sum[u](w[u]*x[(t-u) % size(t)])",
+    "remainder": "op f(x[t], w[u]) -> y\ny[t] = sum[u](w[u]*x[(t-u) % size(t)])",
+    "convolution on a ring": "op f(x[t], w[t]) -> y\ny[t] = sum[u](w[u]*x[(t-u) % size(t)])",
     "recurrence of segments": "op f(x[t], a[t]) -> y\n"
     "y[t] = sum[k | t<=k](x[k]*prod[l | t<=l and l<k](a[l]))",
     "recurrences of both ends": "op f(x[t], a[t]) -> y\n"

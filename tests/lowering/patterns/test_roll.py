@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from kit.each import each_row
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import named
 
-from derive import load
+from derive import load, parse
 from derive.api import source
 
 RINGS = {
@@ -68,3 +69,52 @@ def test_of_any_size_by_any_shift(size, shift):
     np.testing.assert_allclose(y.detach(), np.roll(x.detach().numpy() ** 2, shift, 1))
     (found,) = torch.autograd.grad(y.square().sum(), x)
     torch.testing.assert_close(found, 4 * x**3)
+
+
+def on_ring(x, y, toward, along, shift=0):
+    """Sum_j x[j] y[(toward*i + along*j + shift) mod n] on the last axis."""
+    n = x.shape[-1]
+    at = (toward * torch.arange(n)[:, None] + along * torch.arange(n) + shift) % n
+    return (x.unsqueeze(-2) * y[..., at]).sum(-1)
+
+
+CONVOLUTIONS = {
+    "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % size(i)]": (lambda x, y: on_ring(x, y, 1, -1), (3, 5)),
+    "x[b,i], y[b,i]; x[b,j]*y[b,(i + j + 2) % size(i)]": (
+        lambda x, y: on_ring(x, y, 1, 1, 2),
+        (3, 5),
+    ),
+    "x[b,i], y[b,i]; exp(x[b,j])*y[b,(j - i - 7) % size(i)]**2*cos(y[b,(j - i - 7) % size(i)])": (
+        lambda x, y: on_ring(x.exp(), y.square() * y.cos(), -1, 1, -7),
+        (2, 4),
+    ),
+    "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % size(i)]*[j < 2]": None,
+    "x[b,i], y[b,i]; x[b,j]*x[b,i]**j*y[b,(i - j) % size(i)]": None,
+    "x[b,i], y[b,i]; x[b,j]*y[b,(i - 2*j) % size(i)]": None,
+    "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % (size(i) - 1)]": None,
+}
+
+
+@each_row("text", CONVOLUTIONS)
+def test_a_convolution_on_a_ring_is_a_product_of_fourier_transforms(text):
+    inputs, _, body = text.partition("; ")
+    op = parse(f"op f({inputs}) -> z\nz[b,i] = sum[j]({body})")
+    if CONVOLUTIONS[text] is None:
+        assert "circular_con" not in source(op).partition("def setup_context")[0]
+        return
+    plain, shape = CONVOLUTIONS[text]
+    assert "index_select" not in source(op)
+    own = [torch.randn(shape, dtype=torch.float64).requires_grad_() for _ in range(2)]
+    torch.testing.assert_close(load(op)(*own), plain(*own))
+    assert torch.autograd.gradcheck(load(op), own, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(load(op), own)
+
+
+def test_a_filter_and_channels_are_shared_by_what_is_summed_later():
+    op = parse("op f(x[b,c,i], y[c,i]) -> z\nz[b,i] = sum[c,j](x[b,c,j]*y[c,(i - j) % size(i)])")
+    assert "index_select" not in source(op)
+    x, y = (torch.randn(s, dtype=torch.float64).requires_grad_() for s in ((2, 3, 5), (3, 5)))
+    torch.testing.assert_close(load(op)(x, y), on_ring(x, y, 1, -1).sum(1))
+    assert torch.autograd.gradcheck(load(op), (x, y))
+    empty = [torch.zeros(s, requires_grad=True) for s in ((2, 3, 0), (3, 0))]
+    assert load(op)(*empty).shape == (2, 0)
