@@ -212,6 +212,8 @@ class Expressions(Conditions):
             value = Text(f"1 + 0.1*sin({value.text})", True)
         head = ",".join(letter.name for letter in bound)
         condition = self.taken(scope, inside, bound)
+        if kind == "sum" and self.alike.random() < 0.1:
+            condition, value = self.weighted(scope, inside, bound, value) or (condition, value)
         if condition:
             head += f" | {condition}"
             if kind in (*EXTREMA, "logsumexp") and self.chance(0.15):
@@ -227,6 +229,29 @@ class Expressions(Conditions):
             letter = pick.choice(self.named(scope) or [Letter("0", "")])
             return Text(f"where({letter.name} >= 1, {made.text}, {self.leaf(scope).text})")
         return made
+
+    def weighted(
+        self, scope: Scope, inside: Scope, bound: list[Letter], value: Text
+    ) -> tuple[str, Text] | None:
+        """A sum over what comes before a letter, weighted by a product or a sum between."""
+        pick = self.alike
+        hidden = {letter.name for letter in bound}
+        outside = [t for t in self.named(scope) if t.name not in hidden]
+        ends = [(k, t) for k in bound for t in outside if k.of == t.of]
+        between = [a for k, _ in ends for a in self.classes[k.of].letters]
+        free = [a for a in between if all(a != b.name for b in inside)]
+        if not free:
+            return None
+        low, high = pick.choice(ends)[:: pick.choice((1, -1))]
+        order, first, last = (pick.choice(("<", "<=")) for _ in range(3))
+        k = free[0]
+        element = self.leaf([Letter(k, low.of)]).text
+        head = f"[{k} | {low.name} {first} {k} and {k} {last} {high.name}]"
+        if self.exact or pick.random() < 0.7:
+            weight = f"prod{head}({element})"
+        else:
+            weight = f"exp(-sum{head}(0.3*{element}))"
+        return f"{low.name} {order} {high.name}", Text(f"{value.inner()}*{weight}")
 
     def taken(self, scope: Scope, inside: Scope, bound: list[Letter]) -> str:
         """A condition on what is reduced, or none."""

@@ -95,10 +95,18 @@ class Reader:
             return self.constant(of)
         draw = self.random.random()
         if draw > 0.96 and not nested:
-            return f"size({letter})-1-{letter}"
+            return self.turned(letter, of, scope)
         if draw < 0.02 and not nested and self.classes[of].count:
             return self.constant(of)
         return letter
+
+    def turned(self, letter: str, of: str, scope: Scope) -> str:
+        """A position counted from the end, or on a ring: beside another letter or a number."""
+        if self.alike.random() < 0.5:
+            return f"size({letter})-1-{letter}"
+        others = [a.name for a in scope if a.of == of and a.name != letter]
+        by = self.alike.choice(others) if others and self.alike.random() < 0.8 else "1"
+        return f"({letter} {self.alike.choice('+-')} {by}) % size({letter})"
 
     def is_whole(self, of: str, scope: Scope) -> bool:
         """Whether a composite axis is read by one position."""
