@@ -38,8 +38,8 @@ Gradients, where G is the cotangent of loss:
     grad_common[n] = −G[n]·(1 + iou[n])/union[n]
     grad_bottom[n] = [bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
     grad_right[n] = [right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
-    grad_top[n] = −[bottom[n] − top[n] > 0]·grad_common[n]·relu(right[n] − left[n])
-    grad_left[n] = −[right[n] − left[n] > 0]·grad_common[n]·relu(bottom[n] − top[n])
+    grad_top[n] = −grad_bottom[n]
+    grad_left[n] = −grad_right[n]
     grad_boxes1[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes2[n,0] < boxes1[n,0]]·grad_left[n] + grad_across[n]/2 − grad_w1[n] − [boxes1[n,0] < boxes2[n,0]]·grad_width[n]) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes2[n,1] < boxes1[n,1]]·grad_top[n] + grad_along[n]/2 − grad_h1[n] − [boxes1[n,1] < boxes2[n,1]]·grad_height[n]) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes1[n,2] < boxes2[n,2]]·grad_right[n] + grad_w1[n] + [boxes2[n,2] < boxes1[n,2]]·grad_width[n] + grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes1[n,3] < boxes2[n,3]]·grad_bottom[n] + grad_h1[n] + [boxes2[n,3] < boxes1[n,3]]·grad_height[n] + grad_along[n]/2)
     grad_boxes2[n,c] = δ[c,0]·([boxes1[n,0] = boxes2[n,0]]·(grad_left[n] − grad_width[n])/2 + [boxes1[n,0] < boxes2[n,0]]·grad_left[n] − grad_w2[n] − [boxes2[n,0] < boxes1[n,0]]·grad_width[n] − grad_across[n]/2) + δ[c,1]·([boxes1[n,1] = boxes2[n,1]]·(grad_top[n] − grad_height[n])/2 + [boxes1[n,1] < boxes2[n,1]]·grad_top[n] − grad_h2[n] − [boxes2[n,1] < boxes1[n,1]]·grad_height[n] − grad_along[n]/2) + δ[c,2]·([boxes1[n,2] = boxes2[n,2]]·(grad_right[n] + grad_width[n])/2 + [boxes2[n,2] < boxes1[n,2]]·grad_right[n] + grad_w2[n] + [boxes1[n,2] < boxes2[n,2]]·grad_width[n] − grad_across[n]/2) + δ[c,3]·([boxes1[n,3] = boxes2[n,3]]·(grad_bottom[n] + grad_height[n])/2 + [boxes2[n,3] < boxes1[n,3]]·grad_bottom[n] + grad_h2[n] + [boxes1[n,3] < boxes2[n,3]]·grad_height[n] − grad_along[n]/2)
 

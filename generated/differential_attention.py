@@ -8,9 +8,9 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_P2[*b,i,j] = −weight·Σₑ G[*b,i,e]·value[*b,j,e]
-    grad_S2[*b,i,j] = P2[*b,i,j]·(grad_P2[*b,i,j] − Σⱼ′ grad_P2[*b,i,j′]·P2[*b,i,j′])
     grad_P1[*b,i,j] = Σₑ G[*b,i,e]·value[*b,j,e]
+    grad_P2[*b,i,j] = −grad_P1[*b,i,j]·weight
+    grad_S2[*b,i,j] = P2[*b,i,j]·(grad_P2[*b,i,j] − Σⱼ′ grad_P2[*b,i,j′]·P2[*b,i,j′])
     grad_S1[*b,i,j] = P1[*b,i,j]·(grad_P1[*b,i,j] − Σⱼ′ grad_P1[*b,i,j′]·P1[*b,i,j′])
     grad_query1[*b,i,d] = 1/√(size(d))·Σⱼ grad_S1[*b,i,j]·key1[*b,j,d]
     grad_key1[*b,j,d] = 1/√(size(d))·Σᵢ grad_S1[*b,i,j]·query1[*b,i,d]

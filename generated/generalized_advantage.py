@@ -6,8 +6,8 @@
 
 Gradients, where G is the cotangent of advantage:
 
-    grad_next_value[n,t] = gamma·[not done[n,t]]·Σₖ [k ≤ t]·G[n,k]·product[n,k,t]
     grad_reward[n,t] = Σₖ [k ≤ t]·G[n,k]·product[n,k,t]
+    grad_next_value[n,t] = gamma·[not done[n,t]]·grad_reward[n,t]
     grad_value[n,t] = [t ≥ 1]·grad_next_value[n,t − 1] − grad_reward[n,t]
     grad_last_value[n] = Σₜ [1 + t ≥ size(t)]·grad_next_value[n,t]
 

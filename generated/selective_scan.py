@@ -8,7 +8,7 @@
 Gradients, where G is the cotangent of y:
 
     grad_enter[b,t,d,s] = Σₖ [t ≤ k]·G[b,k,d]·product[b,k,t,d,s]·C[b,k,s]
-    grad_decay[b,t,d,s] = (Σₖ [k < t]·product2[b,k,t,d,s]·enter[b,k,d,s])·(Σₖ [t ≤ k]·G[b,k,d]·product[b,k,t,d,s]·C[b,k,s])
+    grad_decay[b,t,d,s] = grad_enter[b,t,d,s]·Σₖ [k < t]·product2[b,k,t,d,s]·enter[b,k,d,s]
     grad_u[b,t,d] = G[b,t,d]·D[d] + delta[b,t,d]·Σₛ grad_enter[b,t,d,s]·B[b,t,s]
     grad_delta[b,t,d] = u[b,t,d]·Σₛ grad_enter[b,t,d,s]·B[b,t,s] + Σₛ grad_decay[b,t,d,s]·A[d,s]·decay[b,t,d,s]
     grad_A[d,s] = Σ[b,t] grad_decay[b,t,d,s]·delta[b,t,d]·decay[b,t,d,s]

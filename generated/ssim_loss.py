@@ -15,7 +15,7 @@ Gradients, where G is the cotangent of loss:
 
     grad_both[n,c,i,j] = −2·G·light[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(s[n,c,i,j] + t[n,c,i,j] + c2))
     grad_t[n,c,i,j] = G·light[n,c,i,j]·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(s[n,c,i,j] + t[n,c,i,j] + c2))
-    grad_s[n,c,i,j] = G·light[n,c,i,j]·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(s[n,c,i,j] + t[n,c,i,j] + c2))
+    grad_s[n,c,i,j] = grad_t[n,c,i,j]
     grad_k[n,c,i,j] = 2·k[n,c,i,j]·(G·light[n,c,i,j]·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(m[n,c,i,j]² + k[n,c,i,j]² + c1)) − grad_t[n,c,i,j]) − m[n,c,i,j]·(grad_both[n,c,i,j] + 2·G·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(m[n,c,i,j]² + k[n,c,i,j]² + c1)))
     grad_m[n,c,i,j] = 2·m[n,c,i,j]·(G·light[n,c,i,j]·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(m[n,c,i,j]² + k[n,c,i,j]² + c1)) − grad_s[n,c,i,j]) − k[n,c,i,j]·(grad_both[n,c,i,j] + 2·G·form[n,c,i,j]/(size(n)·size(c)·size(i)·size(j)·(m[n,c,i,j]² + k[n,c,i,j]² + c1)))
     grad_first[n,c,y,x] = Σᵤᵥᵢⱼ δ[y,u + i]·δ[x,v + j]·window[u,v]·(grad_both[n,c,i,j]·second[n,c,y,x] + grad_m[n,c,i,j] + 2·grad_s[n,c,i,j]·first[n,c,y,x])

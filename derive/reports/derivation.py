@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace as changed
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from typing import Any
 
-from derive.algebra.expr import Access, Call, Expr, Index, free_indices, sort_key, tensors
+from derive.algebra.expr import Access, Expr, free_indices, tensors
 from derive.algebra.factor import factor
 from derive.algebra.match import match
-from derive.algebra.poly import Poly, Term, atom, base_and_power, make_term, poly, scale
+from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
 from derive.algebra.rules import Step
-from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint, with_subject
-from derive.calculus.lets import Let, Lets, inline
+from derive.calculus.lets import inline
 from derive.calculus.softmax import sums_apart
 from derive.calculus.sum_rules import divided
 from derive.calculus.unit import Unit
@@ -148,79 +148,6 @@ def _with_sum_named(t: Term, other: Adjoint) -> Term:
     return t
 
 
-# -------------------------------------------------------------------------------- symmetric kernels
-# Canonical order of the positions of symmetric tensors.
-#
-#     K[i,j] = exp(-sum[k]((x[i,k] - x[j,k])**2))         K[j,i] = K[i,j]
-#
-# This is for presentation only: the code adds reads in both orders.
-
-Symmetric = Mapping[str, tuple[int, int]]
-"""Tensor name to the two axes that may be swapped."""
-
-
-def symmetric(lets: Lets) -> Symmetric:
-    """Return the equations whose value is invariant under swapping two axes of one extent."""
-    found: dict[str, tuple[int, int]] = {}
-    for let in lets.given.values():
-        for at in combinations(range(len(let.formals)), 2):
-            if let.kind == "sum" and let.name not in found and _is_swap_invariant(let, *at):
-                found[let.name] = at
-    return found
-
-
-def _is_swap_invariant(let: Let, m: int, n: int) -> bool:
-    i, j = let.formals[m], let.formals[n]
-    if (i.extent, i.group) != (j.extent, j.group):
-        return False
-    return _even(substitute(let.body, {i: j, j: i})) is _even(let.body)
-
-
-def _even(e: Expr) -> Expr:
-    """Return e with a canonical sign for each base of an even power and each argument of |..|."""
-
-    def chosen(part: Expr) -> Expr:
-        if isinstance(part, Call) and part.function == "abs":
-            return Call("abs", (_canonical_sign(part.args[0]),))
-        base, n = base_and_power(part)
-        return (
-            type(part)(_canonical_sign(base), *part.parts()[1:]) if n % 2 == 0 and n != 0 else part
-        )
-
-    return replace_inside_out(e, chosen)
-
-
-def _canonical_sign(e: Expr) -> Expr:
-    return min(e, scale(e, -1), key=sort_key) if isinstance(e, Poly) else e
-
-
-def sort_symmetric_reads(a: Adjoint, known: Symmetric) -> Adjoint:
-    """Return the adjoint with the positions of symmetric tensors sorted."""
-
-    def turned(part: Expr) -> Expr | None:
-        at = known.get(part.tensor) if isinstance(part, Access) else None
-        if at is None:
-            return None
-        assert isinstance(part, Access)
-        positions = list(part.positions)
-        pair = sorted((positions[n] for n in at), key=_bound_last)
-        for n, p in zip(at, pair, strict=True):
-            positions[n] = p
-        return Access(part.tensor, tuple(positions))
-
-    before: Expr = a.body
-    body = replace(before, turned) if known else before
-    if body is before:
-        return a
-    assert isinstance(body, Poly)
-    step = Step("symmetry", "K[j,i] = K[i,j]", a.body, body)
-    return changed(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), [step])))
-
-
-def _bound_last(e: Expr) -> tuple[object, ...]:
-    return (isinstance(e, Index) and e.name.startswith("_"), sort_key(e))
-
-
 # --------------------------------------------------------------------------------------- derivation
 
 
@@ -245,9 +172,8 @@ def as_shown(
     ``wanted`` selects and orders the gradients; None means all.
     """
     backward, display_name = derived.backward, derived.lets.display_name
-    known = symmetric(derived.lets)
-    adjoints = [sort_symmetric_reads(a, known) for a in backward.adjoints]
-    every = [sort_symmetric_reads(a, known) for a in backward.gradients] + adjoints
+    adjoints = backward.adjoints
+    every = (*backward.gradients, *adjoints)
     found = {display_name(a.tensor): a for a in every}
     kept = [a for a in adjoints if a.tensor not in backward.wanted]
     results = [a for a in adjoints if a.tensor in backward.wanted]
@@ -258,7 +184,7 @@ def as_shown(
         return len(str(shown(a, speech)))
 
     kept, gradients = written_in(kept, [found[n] for n in names], length)
-    return tuple(shown(a, speech) for a in (*kept, *reused(gradients, length)))
+    return tuple(shown(a, speech) for a in reused([*kept, *gradients], length))
 
 
 @no_recursion_leaves

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from kit.each import each_row
 from kit.lowered import assert_right
 
@@ -31,6 +33,29 @@ def test_what_reads_both_orders_reads_one(text):
     inputs, _, result = header.partition(" -> ")
     spec = f"op f({inputs}) -> {result}\n{body}"
     assert CASES[text] in str(derive.derivation(derive.parse(spec)))
+    assert_right(spec)
+
+
+KERNELS = {
+    "exp(-sum[k]((x[i,k] - x[j,k])**2))": True,
+    "sum[k](x[i,k]*x[j,k]) + 1": True,
+    "sum[k](abs(x[i,k] - x[j,k]))": True,
+    "sum[k](sin(x[i,k] - x[j,k]))": False,
+    "sum[k]((x[i,k] - x[j,k])**3)": False,
+    "sum[k](x[i,k]*x[j,k])*(i - j)": False,
+    "sum[k](x[i,k]*x[j,k])*w[i,j]": False,
+}
+
+
+@each_row("kernel", KERNELS)
+def test_a_value_is_symmetric_by_its_equation(kernel):
+    spec = (
+        f"op f(x[i,k], w[i,j]; size(j)=size(i)) -> y\nK[i,j] = {kernel}\n"
+        "y[i] = sum[j](w[i,j]*K[i,j]**2)"
+    )
+    found = derive.derivation(derive.parse(spec))
+    reads = set(re.findall(r"(?<!_)K\[[^]]*\]", str(found.gradients["x"])))
+    assert len(reads) == (1 if KERNELS[kernel] else 2)
     assert_right(spec)
 
 
