@@ -64,7 +64,8 @@ class Bounds:
         self._among: dict[ex.Index, Sequence[str]] = {}
         """Index for a read of such a tensor -> the other extents."""
         self._sizes: dict[str, Polynomial] = {}
-        self._implied: dict[tuple[ex.Expr, ...], bool] = {}
+        self._asked: set[Polynomial] = set()
+        self._refuted: dict[tuple[Polynomial, ...], bool] = {}
         self._proved: dict[Polynomial, bool] = {}
         self._forms: dict[ex.Expr, Polynomial | None] = {}
         self._open = 0
@@ -206,27 +207,33 @@ class Bounds:
         known = self._proved.get(gap)
         if known is None:
             opposite = -gap - _ONE
-            known = self._proved[gap] = _contradictory([opposite.terms, *self._facts(opposite)])
+            known = _contradictory([opposite.terms, *self._facts(opposite)])
+            if not self._asked:
+                self._proved[gap] = known
         return known
+
+    def excludes(self, conditions: Sequence[ex.Expr]) -> bool:
+        """True if comparisons certainly never hold together, as i < j and j <= i."""
+        forms = [form for c in conditions for form in self._nonnegative_forms(c) or ()]
+        return len(forms) > 1 and self._contradict(tuple(forms))
 
     def follows(self, condition: ex.Expr, others: Sequence[ex.Expr]) -> bool:
         """True if a comparison certainly holds where some others do: i < k where i < j <= k."""
-        key = (condition, *others)
-        known = self._implied.get(key)
-        if known is None:
-            known = self._implied[key] = self._follows(condition, others)
-        return known
-
-    def _follows(self, condition: ex.Expr, others: Sequence[ex.Expr]) -> bool:
         asked = self._nonnegative_forms(condition)
-        given = [form.terms for c in others for form in self._nonnegative_forms(c) or ()]
-        if not asked or not given:
-            return False
-        for form in asked:
-            opposite = -form - _ONE
-            if not _contradictory([opposite.terms, *given, *self._facts(opposite)]):
-                return False
-        return True
+        given = [form for c in others for form in self._nonnegative_forms(c) or ()]
+        return bool(asked and given) and all(
+            self._contradict((-form - _ONE, *given)) for form in asked or ()
+        )
+
+    def _contradict(self, forms: tuple[Polynomial, ...]) -> bool:
+        """True if the forms are certainly not all >= 0."""
+        known = self._refuted.get(forms)
+        if known is None:
+            keys = (key for form in forms for key in form.terms if key)
+            about = Polynomial(dict.fromkeys(keys, Fraction(1)))
+            system = [*(form.terms for form in forms), *self._facts(about)]
+            known = self._refuted[forms] = _contradictory(system)
+        return known
 
     def without_indices(self, forms: Sequence[Polynomial]) -> tuple[Polynomial, ...]:
         """Forms in sizes: if all are >= 0, some positions of the indices make ``forms`` >= 0.
@@ -326,6 +333,20 @@ class Bounds:
             is_exact = is_exact and 1 in (a, b)
         return made, is_exact
 
+    def _is_positive(self, form: Polynomial) -> bool:
+        """True if 1 <= form is certain, without what this question itself is asked for.
+
+        A size may be a quotient by a size that is defined by that one. What is found meanwhile is
+        not kept.
+        """
+        if form in self._asked:
+            return False
+        self._asked.add(form)
+        try:
+            return self.at_most(_ONE, form)
+        finally:
+            self._asked.remove(form)
+
     def _facts(self, about: Polynomial) -> _System:
         """Known facts, each a form >= 0, about the variables and those the facts introduce."""
         facts: dict[Polynomial, None] = {}
@@ -360,7 +381,7 @@ class Bounds:
                 return [self.size(x) - _ONE - own for x in every]
             case ex.Call("floordiv", (above, below)):
                 a, step = self.form(above), self.form(below)
-                if a is None or step is None or not self.at_most(_ONE, step):
+                if a is None or step is None or not self._is_positive(step):
                     return []
                 multiple = own * step
                 return [a - multiple, multiple + step - _ONE - a]

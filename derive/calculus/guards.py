@@ -217,7 +217,7 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
     """
     held = held_conditions(t.factors)
     found = [bounds.holds(c) for c in held]
-    if False in found:
+    if False in found or bounds.excludes(held):
         return ZERO
     left = [c for c, holds in zip(held, found, strict=True) if not holds]
     for c in left:

@@ -216,6 +216,23 @@ def test_a_condition_on_some_indices_says_something_of_the_others():
     assert told > 200
 
 
+def test_comparisons_that_others_imply_or_exclude():
+    bounds = Bounds({"k": None, "l": None})
+    i, j, h = (Index(n, "k") for n in "ijh")
+    chain = [Rel("<", i, j), Rel("<=", j, h)]
+    assert bounds.follows(Rel("<", i, h), chain)
+    assert not bounds.follows(Rel("<", Add((i, num(1))), h), chain)
+    assert bounds.follows(Rel("!=", num(0), j), chain) is False
+    assert bounds.excludes([*chain, Rel("<=", h, i)])
+    assert not bounds.excludes([*chain, Rel("<=", h, Add((i, num(1))))])
+
+
+def test_quotients_of_sizes_by_each_other_are_asked_for_once():
+    a, b, k = (Size(n) for n in "abk")
+    bounds = Bounds({"k": None, "a": Call("floordiv", (k, b)), "b": Call("floordiv", (k, a))})
+    assert bounds.holds(Rel("<", Index("i", "a"), k)) is None
+
+
 def test_what_is_no_comparison_of_indices_is_not_projected():
     bounds = Bounds({"k": None, "l": None})
     i, j, h = Index("i", "k"), Index("j", "k"), Index("h", "l")

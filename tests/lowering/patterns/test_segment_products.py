@@ -234,6 +234,18 @@ def test_what_some_product_takes_is_found_out_from_the_conditions():
     assert y.isfinite().all() and torch.autograd.grad(y.sum(), large)[0].isfinite().all()
 
 
+def test_conditions_that_exclude_each_other_leave_nothing():
+    """No i is below b and above it; what the softmax is there does not matter."""
+    op = derive.parse(
+        "op f(x[i], a[i]) -> y, z\nz[i] = x[i]**2\n"
+        "y[i] = x[i]*a[i] + "
+        "sum[b | i <= b](softmax[i | i > b](x[i])*prod[l | i <= l and l < b](a[l]))"
+    )
+    x, a = (torch.rand(T, dtype=torch.float64).requires_grad_() for _ in range(2))
+    y, _ = derive.load(op)(x, a)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), (x, a)), (a, x))
+
+
 @pytest.mark.parametrize("element", ["v[1]", "v[a]*w[i]"])
 def test_two_ends_that_are_one_index_are_no_segment(element):
     op = derive.parse(f"op f(v[j], w[i]) -> y\ny[i] = w[i]*prod[a | a >= i and a <= i]({element})")
