@@ -154,7 +154,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     return mode, fakes, shapes
 
 
-_SELECTIONS = ("index", "masked_select", "nonzero", "nonzero_numpy")
+SELECTIONS = ("index", "index_put", "masked_select", "nonzero", "nonzero_numpy")
 
 
 @lru_cache(maxsize=1)
@@ -194,7 +194,7 @@ def _mode_of_masks() -> Any:
             return first if self.number(first) == number else x
 
         def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if name_of(func) in _SELECTIONS:
+            if name_of(func) in SELECTIONS:
                 args = tree_map_only(FakeTensor, self.alike, args)
             if func is torch.ops.aten.masked_select.default:
                 x, mask = args

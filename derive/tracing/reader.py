@@ -18,7 +18,7 @@ from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, many, unread
-from derive.tracing.writes import Memory, put_into
+from derive.tracing.writes import Memory, merge_masks, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
 # Advice for operations that index notation cannot express.
@@ -110,6 +110,8 @@ class Reader:
         self.context = context
         self.graph = graph
         self.known: dict[Any, Any] = {}
+        if whole:
+            merge_masks(graph)
         self.memory = Memory(graph.graph, context.sizes)
         self._is_whole = whole
 
@@ -118,7 +120,8 @@ class Reader:
     def read(self, inputs: Iterable[tv.TracedValue]) -> Any:
         """Return the outputs of the graph, tensors as values."""
         context, given = self.context, iter(inputs)
-        last, skipped = self._last_of_statements(), unused(self.graph.graph)
+        skipped = unused(self.graph.graph)
+        last = self._last_of_statements(skipped)
         for node in self.graph.graph.nodes:
             if node in skipped:
                 continue
@@ -143,12 +146,12 @@ class Reader:
                 return self._given(node.args[0])
         raise DeriveError("the function returns nothing", kind="torch-result")
 
-    def _last_of_statements(self) -> set[Any]:
-        """The last node of each statement."""
+    def _last_of_statements(self, skipped: set[Any]) -> set[Any]:
+        """The last node of each statement that is read."""
         found: dict[tuple[str, int, str | None], Any] = {}
         for node in self.graph.graph.nodes:
             place = self.graph.places.get(node.name)
-            if place is not None and node.op == "call_function":
+            if place is not None and node.op == "call_function" and node not in skipped:
                 found[place.file, place.line, place.variable] = node
         return set(found.values())
 

@@ -10,6 +10,7 @@ put into the node below, and so on down to the base. Then every other view is re
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Computed, Context
-from derive.tracing.graph import Graph, is_write, name_of
+from derive.tracing.graph import SELECTIONS, Graph, is_write, name_of
 from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
@@ -294,6 +295,37 @@ def _chosen(
 ) -> TracedValue:
     made = context.elementwise(merged_where, test, value, old, kind=old.kind)
     return replace(made, node=without_dead_branches(made.node, context.sizes))
+
+
+def merge_masks(traced: Graph) -> None:
+    """Let all selections by masks that are computed alike be by the first, where one has a name."""
+    import torch
+    from torch.fx.node import map_arg
+
+    graph = traced.graph
+    numbers, written = dict[Any, Any](), Counter[int | None]()
+    known, masks = dict[Any, Any](), dict[Any, Any]()
+    for node in graph.nodes:
+        key: Any = node
+        if is_write(node):
+            written[_storage(node)] += 1
+        elif node.op == "call_function":
+            args = map_arg((node.args, node.kwargs), lambda n: numbers[n])
+            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            versions = (written[_storage(n)] for n in node.all_input_nodes)
+            key = node if random else (node.target, str(args), *versions)
+        numbers[node] = known.setdefault(key, node)
+        if getattr(node.meta.get("val"), "dtype", None) == torch.bool:
+            masks[node] = numbers[node]
+    if any(written[_storage(n)] for n in masks):
+        return
+    places = ((masks[n], traced.places.get(n.name), n.users) for n in masks)
+    named = {
+        first for first, place, users in places if (place and place.variable) or len(users) > 1
+    }
+    for node in graph.nodes:
+        if name_of(node.target).removesuffix("_") in SELECTIONS:
+            node.args = map_arg(node.args, lambda n: masks[n] if masks.get(n) in named else n)
 
 
 def _storage(node: Any) -> int | None:

@@ -43,6 +43,13 @@ def accumulated(x, i, j, v):
     return x.index_put((i, j), v, accumulate=True)
 
 
+def selected_twice(x, y):
+    m = (y > 0) & (y < 1)
+    x = x * 2
+    x[0] = 0
+    return (x[m] * x[(y > 0) & (y < 1)]).sum()
+
+
 def written_between(x, y):
     y = y.clone()
     before = x[y > 0]
@@ -125,6 +132,7 @@ READ = [
     (clear_before, (r(3, 4), I), "where(index[k] < 0, index[k] + size(n), index[k]) == n"),
     (put_function, (r(5, 4), r(5) > 0), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
     (lambda x: x[x > 0].sum(), (r(5, 4),), "sum[n,c | x[n,c] > 0](x[n,c])"),
+    (selected_twice, (r(5, 4), r(5, 4)), "y2 = sum[n,c | m[n,c]](x3[n,c]*x3[n,c])"),
     (
         lambda x, y, m: F.mse_loss(x[m], y[m]),
         (r(5, 4), r(5, 4), r(5, 4) > 0),

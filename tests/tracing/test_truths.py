@@ -127,7 +127,7 @@ def number(x, w):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (mean_of_some, "y = where(sum[c](where(w[c] > 0, 1, 0)) == 0, sum[c2](x[c2])*0, mean["),
+        (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c2](x[c2])*0, mean["),
         (difference, ")) < 2, sum["),
         (rows, ")*size(c) > 5, mean[c2, c3 | gt[c2]](exp("),
         (chain, "where(all["),
@@ -135,7 +135,7 @@ def number(x, w):
         (checked, "y = where(amax[c](w[c]) > 0, sum[c2](x[c2]), sum["),
         (caught, "where(amax["),
         (told, "y = sum[c](x[c]*w[c])"),
-        (twice, "y = where(any[c](w[c] > 0), total, total2)"),
+        (twice, "y = where(some, total, total2)"),
         (checked_in_a_branch, "> 0, sum[c](exp(x[c])), sum["),
         (refused, "y = where(amax[k](w[k]) > 0.5, sum["),
         (share, ")/size(c) > 0.5, sum["),
