@@ -116,7 +116,7 @@ class Context:
         self.lengths: dict[Any, Sequence[Length]] = {}
         """The pieces of an axis, by torch's symbol for its size."""
         self.counts: dict[Any, tv.TracedValue] = {}
-        """The number of elements that a mask selects, by torch's symbol for it."""
+        """Numbers made of values, as that of elements that a mask selects, by torch's symbols."""
         self._piece = 0
         self._said: dict[tuple[Any, ...], str] = {}
 
@@ -202,21 +202,27 @@ class Context:
         if isinstance(x, sympy.Expr) and not self.counts.keys().isdisjoint(x.free_symbols):
             return self._counted(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
-            raise DeriveError(
-                "the function computes with a number extracted from a tensor (item(), float(), "
-                "tolist()); keep it as a tensor",
-                kind="data-dependent",
-            )
+            raise _extracted()
         return tv.TracedValue((), tv.TracedNumber(x), kind)
 
+    def size(self, n: Any) -> sympy.Expr:
+        """Return a number of torch as an expression: of sizes, or of what tensors hold."""
+        of_values = n.node.expr.free_symbols & self.counts.keys()
+        return n.node.expr if of_values else self.sizes.of(n)
+
     def _counted(self, x: sympy.Expr) -> tv.TracedValue:
-        """Return sums and products of numbers of selected elements as values."""
+        """Return arithmetic of numbers made of values as values."""
         if x in self.counts:
             return self.counts[x].fresh()
-        f = {sympy.Add: operator.add, sympy.Mul: operator.mul}.get(x.func)
-        if f is None:
-            raise many()
-        return reduce(partial(self.elementwise, f), map(self.value, x.args))
+        name, args = x.func.__name__, [*map(self.value, x.args)]
+        if name == "Pow" and x.exp == -1:
+            name, args = "FloatTrueDiv", [self.value(1.0), args[0]]
+        if name not in _ARITHMETIC:
+            raise _extracted()
+        kind = "float" if "Float" in name or "True" in name or "Unary" in name else None
+        if len(args) == 1:
+            return replace(args[0], node=_ARITHMETIC[name](args[0].node), kind=kind or args[0].kind)
+        return reduce(partial(self.elementwise, _ARITHMETIC[name], kind=kind), args)
 
     def shape(self, node: Any = None) -> list[sympy.Expr]:
         """Return the sizes of a node's result."""
@@ -407,6 +413,29 @@ class Context:
 def _read_of(name: str, value: tv.TracedValue) -> tv.TracedValue:
     """Return a value as a read of the equation of this name."""
     return replace(value, node=tv.TracedRead(name, tuple(map(tv.joined, filter(None, value.axes)))))
+
+
+_ARITHMETIC: dict[str, Callable[..., tv.TracedNode]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    **dict.fromkeys(("FloatTrueDiv", "IntTrueDiv"), operator.truediv),
+    **dict.fromkeys(("Pow", "FloatPow", "PowByNatural"), operator.pow),
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), operator.floordiv),
+    **dict.fromkeys(("Mod", "PythonMod"), operator.mod),
+    "ToFloat": lambda x: x,
+    **{name: partial(tv.apply, name.lower()) for name in ("Abs", "exp", "log")},
+    **{f"OpaqueUnaryFn_{name}": partial(tv.apply, name) for name in ("sqrt", "exp", "log")},
+    **{name: partial(tv.apply, f"{name.lower()}imum") for name in ("Max", "Min")},
+}
+"""torch's and SymPy's arithmetic of numbers, by the names of its classes."""
+
+
+def _extracted() -> DeriveError:
+    return DeriveError(
+        "the function computes with a number extracted from a tensor (item(), float(), tolist()); "
+        "keep it as a tensor",
+        kind="data-dependent",
+    )
 
 
 def symbol_of(size: Any) -> Any:

@@ -512,9 +512,9 @@ def full(context: Context, *args: Any, **named: Any) -> TracedValue:
         value = args[1] if name == "full" or name == "full_like" else args[2]
     else:
         value = args[0] if name == "scalar_tensor" else 1 if "ones" in name else 0
-    if isinstance(value, TracedValue):
-        return _of_one_element(context, value.node)
     is_bool = kind_of(context.node.meta["val"]) == "bool"
+    if isinstance(value, TracedValue) or (isinstance(value, sympy.Expr) and not is_bool):
+        return _of_one_element(context, context.value(value).node)
     return _of_one_element(context, TracedNumber(bool(value) if is_bool else as_number(value)))
 
 

@@ -13,7 +13,7 @@ import sympy
 from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
-from derive.tracing.context import OPERATIONS, Computed, Context, takes_elements
+from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
@@ -184,9 +184,12 @@ class Reader:
             return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.context.sizes.of(n) for n in node.meta["val"]]
+        if name == "item" and tv.selection(args[0]) is None:
+            made = replace(args[0], axes=())
+            self.context.counts[symbol_of(node.meta["val"])] = tv.without_gradient(made)
         if hasattr(node.meta.get("val"), "node"):
             # A size, or a number computed from sizes.
-            return self.context.sizes.of(node.meta["val"])
+            return self.context.size(node.meta["val"])
         f = OPERATIONS.get(name)
         args, kwargs = self._with_numbers(node, args, kwargs)
         try:
@@ -217,6 +220,8 @@ class Reader:
             raise self._error(unread(f"{what} long loop; read one step of it")) from None
         except Exception as error:
             flat = list(leaves_of([args, kwargs]))
+            if any(isinstance(x, sympy.Expr) and not self.context.sizes.are_known(x) for x in flat):
+                raise self._error(many()) from error
             bare = any(isinstance(x, tv.TracedValue) and not x.axes for x in flat)
             what = "of a tensor without axes" if bare else "with these arguments"
             refused = unread(f"{name} {what} is not supported: {error}")
@@ -234,9 +239,11 @@ class Reader:
             return args, kwargs
 
         def of(known: Any, own: Any, kind: str | None) -> Any:
-            value = getattr(own, "meta", {}).get("val")
+            value: Any = getattr(own, "meta", {}).get("val")
             is_number = kind in ("number", "Tensor") and hasattr(value, "node")
-            return self.context.sizes.number(value, *self._sizes_of_axes()) if is_number else known
+            if not is_number or value.node.expr.free_symbols & self.context.counts.keys():
+                return known
+            return self.context.sizes.number(value, *self._sizes_of_axes())
 
         positional = (
             of(*each) for each in zip_longest(args, node.args, [*kinds.values()][: len(args)])

@@ -27,7 +27,7 @@ def halves(x):
 
 
 def taken_out(x):
-    top = x.max().item()
+    top = round(x.max().item())
     return x * top
 
 

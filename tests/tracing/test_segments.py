@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -219,6 +221,13 @@ OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
             "y = mean[n,c | m[n,c]]((x[n,c] - mu)**2)",
         ),
         (lambda x, m: (x - x[m].mean()) / x[m].std(), r(5, 4) > 0, "where(variance == 0, 0, sqrt("),
+        (lambda x, m: x.sum() / (x[m].numel() ** 2 + 1), r(5, 4) > 0, f"/(1 + {OF_SELECTED}**2)"),
+        (lambda x, m: (x * m).sum() / max(int(m.sum()), 1), r(5, 4) > 0, "c2]*m[n2,c2])/index)"),
+        (lambda x, m: x.sum() / math.sqrt(m.sum().item() + 1), r(5) > 0, "/sqrt(1 + sum["),
+        (lambda x, m: x * (m.sum().item() // 2 % 3) + m.sum().item() / 4, r(5) > 0, "// 2 % 3)"),
+        (lambda x, m: x / (x.abs().max().item() + abs(x[0, 1].item())), r(5) > 0, "detach(amax["),
+        (lambda x, m: x * torch.arange(4) * float(m.sum()) + 1 / (len(x[m]) + 1), r(5) > 0, "*c*"),
+        (lambda x, m: torch.full_like(x, x[m].sum().item()) * x, r(5) > 0, "detach(sum[n2,c2 | m["),
     ],
 )
 def test_numbers_of_selected_elements_are_read(function, selects, said):
@@ -247,7 +256,7 @@ def test_numbers_of_selected_elements_are_read(function, selects, said):
         (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
-        (lambda x, m: x.sum() / x[m].numel() ** 2, (r(5, 4), r(5, 4) > 0), "number of elements"),
+        (lambda x, m: x[: m.sum().item()].sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
         (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
