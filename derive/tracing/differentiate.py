@@ -78,13 +78,13 @@ class LoadedFunction:
     held: bool = False
     """True if a part is computed under no_grad, through which torch's forward mode goes."""
     fits: Callable[[Mapping[str, Any]], bool] | None = None
-    """True of tensors of which no part is longer than its axis; None if the code rejects others."""
+    """True of tensors with sizes that the code is right for; None if it rejects others."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
         from torch.utils._pytree import tree_unflatten
 
         if self.fits is not None and not self.fits(tensors):
-            raise ValueError("a part is longer than its axis")
+            raise ValueError("a part is longer than its axis, or a tensor larger than is assumed")
         steps, tensors = self.prepared, self.computed.added(tensors)
         given = [steps[n](tensors[n]) if n in steps else tensors[n] for n in self.inputs]
         found = self.function(*given, **{n: numbers[n] for n in self.numbers})

@@ -46,7 +46,7 @@ from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.validate import BEYOND, Differs, OtherBranch, check
+from derive.tracing.validate import BEYOND, LARGE, Differs, OtherBranch, check
 from derive.tracing.writes import ComputedInputs, computed_inputs
 
 FAMILIES = (
@@ -94,7 +94,7 @@ class Reading:
     differs: Mapping[str, str] = field(default_factory=dict)
     """Sizes at which the operation silently differs from the function, and how."""
     fits: Callable[[Mapping[str, Any]], bool] | None = None
-    """True of tensors of which no part is longer than its axis, if the operation differs there."""
+    """True of tensors with sizes at which the operation does not differ, if it does at others."""
     held: bool = False
     """True if a part is computed under no_grad; it has a tangent, the operation's part has none."""
 
@@ -321,7 +321,7 @@ def _reading(
         held=context.held,
         computed=computed,
         differs=differs,
-        fits=context.sizes.bounded(inputs) if BEYOND in differs else None,
+        fits=context.sizes.bounded(inputs) if {BEYOND, LARGE} & differs.keys() else None,
     )
 
 

@@ -41,6 +41,8 @@ class SymbolicSizes:
         """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
         """Expressions assumed to be >= 0: a part of an axis is no longer than the axis."""
+        self.unreached: list[str] = []
+        """Bounds of sizes that no tensor of a check reaches, as text."""
         self._plain: dict[Any, sympy.Expr] = {}
         self._in_inputs: dict[Any, sympy.Expr] = {}
         self._equal: dict[Any, bool] = {}
@@ -525,6 +527,11 @@ def _falsified(
             large = True
     if large and not found:
         guard = guard_text(asked, sizes, inputs)
+        if hasattr(asked, "gts"):
+            is_strict = isinstance(asked, sympy.StrictLessThan | sympy.StrictGreaterThan)
+            sizes.at_least(asked.gts - asked.lts - int(is_strict))
+            sizes.unreached.append(guard)
+            return
         raise DeriveError(
             f"the branch for sizes where {guard} cannot be checked, "
             "because its tensors would be too large; write the branch as a function of its own",

@@ -41,6 +41,7 @@ _ROOM = 2**30
 _BEYOND = 8
 """Maximum number of sets of sizes at which a part is longer than its axis."""
 AT_ONE, BEYOND = "at an axis of size 1", "where a part is longer than its axis"
+LARGE = "where tensors are too large for a check"
 _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
 
@@ -94,6 +95,8 @@ def check(
             own = {k: v for k, v in parameters.items() if k in known}
             _held(op, partial(f, **own), function, samples)
         found = {where: _differs_at(op, f, functions[0][0], samples, ways) for where, ways in asked}
+    if sizes.unreached:
+        found[LARGE] = f"the function takes another branch where {sizes.unreached[0]}"
     return {where: differs for where, differs in found.items() if differs}
 
 

@@ -252,6 +252,18 @@ def test_a_part_that_is_longer_than_its_axis_is_left_to_the_function():
             torch.testing.assert_close(f(r(2, 2)), function(r(2, 2)))
 
 
+def test_a_branch_for_large_tensors_is_left_to_the_function():
+    def f(x):
+        return x.sum() if x.numel() < 5_000_000 else x.sum() * 2
+
+    with pytest.warns(DeriveWarning, match=r"too large .* where x.shape\[0\] < 5000000 is false"):
+        read_torch(f, r(5))
+    ours, large = differentiate(f, time=100, memory=100), torch.ones(1).expand(5_000_000)
+    torch.testing.assert_close(ours(r(5)), f(r(5)))
+    with pytest.warns(DeriveWarning, match="larger than is assumed"):
+        torch.testing.assert_close(ours(large), f(large))
+
+
 def test_positions_that_are_computed_of_sizes_are_within_the_axis():
     def shifted(a, table):
         t = torch.arange(a.shape[0])
