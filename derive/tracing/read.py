@@ -203,28 +203,28 @@ _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")
 def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -> Reading:
     """Return the reading with as many free sizes as it has: every size of an example, if it can be.
 
-    If another branch differs, the largest or least of sizes, a branch of Python, is a formula. Else
-    the quotients of sizes are rounded down, or the parameters and buffers of a module keep
-    their sizes, or equal sizes stay equal, or the last axes keep their sizes, as the width of a
-    head.
+    If another branch differs, the largest or least of sizes, a branch of Python, is a formula, or
+    the parameters and buffers of a module keep their sizes. Else the quotients of sizes are rounded
+    down, or those keep their sizes, or equal sizes stay equal, or the last axes keep their sizes,
+    as the width of a head.
     """
     import torch
 
     try:
         return _reading(function, bound, *more)
     except DeriveError as error:
-        if isinstance(error, OtherBranch):
-            for way in (Assumed(chosen=True), Assumed(chosen=True, rounded=True)):
-                with assuming(way), suppress(DeriveError):
-                    return _reading(function, bound, *more)
-            raise
-        if not isinstance(error, SizesUnread) and error.kind not in _OF_SIZES:
-            raise
         module = function if isinstance(function, torch.nn.Module) else None
         own = module_tensors(module, collected(bound)[0])
-        ways = [Assumed(rounded=True)] if isinstance(error, SizesUnread) else []
-        ways += [Assumed(fixed=own)] if own else []
-        for way in (*ways, Assumed(alike=True), Assumed(last=True)):
+        as_built = [Assumed(fixed=own)] if own else []
+        if isinstance(error, OtherBranch):
+            ways = [Assumed(chosen=True), Assumed(chosen=True, rounded=True), *as_built]
+        elif isinstance(error, SizesUnread):
+            ways = [Assumed(rounded=True), *as_built, Assumed(alike=True), Assumed(last=True)]
+        elif error.kind in _OF_SIZES:
+            ways = [*as_built, Assumed(alike=True), Assumed(last=True)]
+        else:
+            raise
+        for way in ways:
             with assuming(way), suppress(DeriveError):
                 return _reading(function, bound, *more)
         raise

@@ -144,6 +144,26 @@ def test_a_buffer_has_its_sizes_if_others_have_no_reading():
     )
 
 
+class OneKeyHead(torch.nn.Module):
+    """Heads of 4 channels; that there is one of keys, and how they meet, follows from a size."""
+
+    def __init__(self):
+        super().__init__()
+        self.q, self.k = (torch.nn.Linear(5, d, bias=False) for d in (8, 4))
+
+    def forward(self, x):
+        q, k = (of(x).unflatten(-1, (-1, 4)) for of in (self.q, self.k))
+        return (q @ k.mT if k.shape[2] == 1 else q + k.repeat(1, 1, 2, 1)).sin()
+
+
+def test_a_branch_on_the_sizes_of_parameters_is_that_of_the_module():
+    module, x = OneKeyHead(), r(2, 3, 5)
+    op = held(module, x)
+    torch.testing.assert_close(
+        load(op)(x[:1, :2], module.q.weight, module.k.weight), module(x[:1, :2])
+    )
+
+
 def without_middle(x):
     x[1:, x.shape[1] - 1, x.shape[2] // 2] = 0
     return x
