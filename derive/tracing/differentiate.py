@@ -394,6 +394,11 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
             reach = _reached(found.function, found.tensors, inputs)
             if found.has_branches:  # another branch may reach other inputs
                 reach = [frozenset(inputs)] * len(reach)
+            left = [n for n in found.tensors if n not in inputs]
+            zero = frozenset[str]().union(*_reached(found.function, found.tensors, left))
+            if zero:
+                text = f"a result is constant in {min(zero)}, and autograd gives it a gradient of"
+                raise DeriveError(f"{text} zeros", kind="torch-result")
     _refuse_changes(found.changed)
     if found.asked:
         raise DeriveError(

@@ -675,6 +675,21 @@ def test_a_constant_result_has_a_gradient_of_zeros():
             assert made.any() == (n > 1)
 
 
+class Weighed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = torch.nn.Linear(3, 1, bias=False)
+
+    def forward(self, x):
+        return self.scores(x).softmax(-1) * x
+
+
+def test_a_parameter_in_which_a_result_is_constant_has_a_gradient_of_zeros():
+    module = derive.replace(Weighed(), time=100, memory=100)
+    module(torch.randn(4, 3)).sum().backward()
+    assert not module.scores.weight.grad.any()
+
+
 def test_a_function_is_not_read_anew_for_ever():
     own = SimpleNamespace(step=0)
     g, x = derive.differentiate(lambda x: torch.tanh(x) / (1 + own.step)), leaf(2, 3)
