@@ -16,7 +16,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import InfiniteChoice, Outward, infinite_choice, leaves_out
 from derive.tracing.graph import Graph, SourceStatement, name_of
 from derive.tracing.names import fresh_name, is_simple, value_key
-from derive.tracing.refusals import many, unread
+from derive.tracing.refusals import extracted, many, unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import elementwise
 
@@ -195,20 +195,27 @@ class Context:
         """Return a number as a value, and a value as it is."""
         if isinstance(x, tv.TracedValue):
             return x
+        if isinstance(x, sympy.Rel):
+            a, b = (e if self.is_held(e) else self.sizes.plain(e) for e in x.args)
+            test = self.elementwise(partial(tv.apply, x.rel_op), a, b)
+            return replace(test, node=tv.apply("where", test.node, 1, 0), kind="int")
         whole = x.is_integer if isinstance(x, sympy.Expr) else isinstance(x, int)
         kind = "bool" if isinstance(x, bool) else "int" if whole else "float"
         if isinstance(x, sympy.Expr) and x.is_Integer:
             x = int(x)
-        if isinstance(x, sympy.Expr) and not self.counts.keys().isdisjoint(x.free_symbols):
+        if isinstance(x, sympy.Expr) and self.is_held(x):
             return self._counted(x)
         if isinstance(x, sympy.Expr) and not self.sizes.are_known(x):
-            raise _extracted()
+            raise extracted()
         return tv.TracedValue((), tv.TracedNumber(x), kind)
 
     def size(self, n: Any) -> sympy.Expr:
         """Return a number of torch as an expression: of sizes, or of what tensors hold."""
-        of_values = n.node.expr.free_symbols & self.counts.keys()
-        return n.node.expr if of_values else self.sizes.of(n)
+        return n.node.expr if self.is_held(n.node.expr) else self.sizes.of(n)
+
+    def is_held(self, e: sympy.Expr) -> bool:
+        """True of a number made of values of tensors, and of a truth."""
+        return isinstance(e, sympy.Rel) or not self.counts.keys().isdisjoint(e.free_symbols)
 
     def _counted(self, x: sympy.Expr) -> tv.TracedValue:
         """Return arithmetic of numbers made of values as values."""
@@ -218,7 +225,7 @@ class Context:
         if name == "Pow" and x.exp == -1:
             name, args = "FloatTrueDiv", [self.value(1.0), args[0]]
         if name not in _ARITHMETIC:
-            raise _extracted()
+            raise extracted()
         kind = "float" if "Float" in name or "True" in name or "Unary" in name else None
         if len(args) == 1:
             return replace(args[0], node=_ARITHMETIC[name](args[0].node), kind=kind or args[0].kind)
@@ -428,14 +435,6 @@ _ARITHMETIC: dict[str, Callable[..., tv.TracedNode]] = {
     **{name: partial(tv.apply, f"{name.lower()}imum") for name in ("Max", "Min")},
 }
 """torch's and SymPy's arithmetic of numbers, by the names of its classes."""
-
-
-def _extracted() -> DeriveError:
-    return DeriveError(
-        "the function computes with a number extracted from a tensor (item(), float(), tolist()); "
-        "keep it as a tensor",
-        kind="data-dependent",
-    )
 
 
 def symbol_of(size: Any) -> Any:

@@ -18,7 +18,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import sign_of, without_choices_of_truths
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.names import FloorQuotient, number_text, size_text, spelled
-from derive.tracing.refusals import SizesUnread, unread
+from derive.tracing.refusals import SizesUnread, extracted, unread
 from derive.tracing.sizes import SymbolicSizes, substitute_symbols
 
 # ------------------------------------------------------------------------------------ implied sizes
@@ -195,8 +195,13 @@ class NotationWriter:
                 parts[s] = times * sympy.Symbol(f"size({letter})", integer=True, positive=True)
             elif (meant := sizes.meant(s)) != s:
                 return self._said(substitute_symbols(e, {s: meant}), known, whole)
+            elif not sizes.are_known(s):
+                raise extracted()
             else:
-                raise SizesUnread("the function computes with a size that is not that of an axis")
+                what = (
+                    "a size that is not that of an axis, such as half of one; pass it as a number"
+                )
+                raise SizesUnread(f"the function computes with {what}, f(x, w, padding=1)")
         above, below = (
             sympy.fraction(sympy.together(substitute_symbols(e, parts)))
             if whole

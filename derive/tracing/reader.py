@@ -17,7 +17,7 @@ from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, tak
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
-from derive.tracing.refusals import SizesUnread, many, unread
+from derive.tracing.refusals import SizesUnread, extracted, many, unread
 from derive.tracing.writes import Memory, merge_masks, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
@@ -40,6 +40,10 @@ _BINS = (
     "torch.nn.functional.one_hot(x, bins).sum(0), where bins is the number of different values"
 )
 COMPLEX = "complex tensors are not supported; write the real and the imaginary part as two tensors"
+_TRIANGLE = (
+    "their number is no size of an axis; take all pairs, and select with a mask, "
+    "x[torch.ones_like(x).triu(1) > 0]"
+)
 _FOURIER = (
     "a Fourier transform is not an index expression; compute it outside and pass its result as "
     "an argument, or multiply by the cosine and sine matrices"
@@ -73,6 +77,7 @@ _NAMES = {
     ),
     _COUNT: ("masked_scatter unique_dim _unique _unique2 unique_consecutive"),
     _BINS: "bincount histc",
+    _TRIANGLE: "triu_indices tril_indices combinations",
     _RECURRENT: "lstm gru",
     _BAGS: "_embedding_bag _embedding_bag_forward_only",
     _POOLED: "max_unpool2d max_unpool3d",
@@ -221,6 +226,8 @@ class Reader:
         except Exception as error:
             flat = list(leaves_of([args, kwargs]))
             if any(isinstance(x, sympy.Expr) and not self.context.sizes.are_known(x) for x in flat):
+                raise self._error(extracted()) from error
+            if has_pieces(self.context, node, flat):
                 raise self._error(many()) from error
             bare = any(isinstance(x, tv.TracedValue) and not x.axes for x in flat)
             what = "of a tensor without axes" if bare else "with these arguments"
@@ -241,7 +248,7 @@ class Reader:
         def of(known: Any, own: Any, kind: str | None) -> Any:
             value: Any = getattr(own, "meta", {}).get("val")
             is_number = kind in ("number", "Tensor") and hasattr(value, "node")
-            if not is_number or value.node.expr.free_symbols & self.context.counts.keys():
+            if not is_number or self.context.is_held(value.node.expr):
                 return known
             return self.context.sizes.number(value, *self._sizes_of_axes())
 

@@ -23,3 +23,12 @@ def many() -> DeriveError:
         "torch.where, or sum or average over all elements",
         kind="data-dependent",
     )
+
+
+def extracted() -> DeriveError:
+    """Return the error of a number that is taken out of a tensor."""
+    return DeriveError(
+        "the function computes with a number extracted from a tensor (item(), float(), tolist()); "
+        "keep it as a tensor",
+        kind="data-dependent",
+    )
