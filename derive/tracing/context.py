@@ -278,7 +278,9 @@ class Context:
         x, wide = self.aligned(x, wide)
         x = tv.with_first_joined(x, len(mask.axes))
         count = tv.reduced("sum", mask.atoms, tv.apply("where", mask.node, 1, 0))
-        self.counts[symbol_of(self.made.shape[0])] = tv.TracedValue((), count, "int")
+        symbol = symbol_of(self.made.shape[0])
+        if symbol is not None and not self.sizes.are_known(symbol):
+            self.counts[symbol] = tv.TracedValue((), count, "int")
         return replace(x, node=tv.apply("masked", wide.node, x.node))
 
     # ---------------------------------------------------------------- axes

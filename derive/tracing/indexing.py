@@ -363,6 +363,8 @@ def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValu
     along = with_first_joined(context.simple(mask), len(mask.axes))
     if along.axes[0]:
         record_pieces(context, 0, [(along.shape[0], along)])
+    if (count := symbol_of(context.made.shape[0])) is None or context.sizes.are_known(count):
+        raise many()
     return context.masked(x, mask)
 
 

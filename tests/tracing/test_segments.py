@@ -228,6 +228,7 @@ OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
         (lambda x, m: x / (x.abs().max().item() + abs(x[0, 1].item())), r(5) > 0, "detach(amax["),
         (lambda x, m: x * torch.arange(4) * float(m.sum()) + 1 / (len(x[m]) + 1), r(5) > 0, "*c*"),
         (lambda x, m: torch.full_like(x, x[m].sum().item()) * x, r(5) > 0, "detach(sum[n2,c2 | m["),
+        (lambda x, m: x.index_put((m,), x[m].tanh()).sum() / len(x), r(5) > 0, "/size(n)"),
         (lambda x, m: x * (m.sum().item() > 2) + (len(x) == 5), r(5) > 0, "size(n) == 5, 1, 0)"),
     ],
 )
@@ -261,6 +262,7 @@ def test_numbers_of_selected_elements_are_read(function, selects, said):
         (lambda x, m: x[torch.where(m)[0][:2]].sum(), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, i: x.roll(i[0].item(), 0), (r(5, 4), I), "extracted .* keep it as a tensor"),
         (lambda x, i: x[torch.triu_indices(5, 5, 1)[0]], (r(5, 4), I), "select with a mask"),
+        (lambda x, i: x - x[F.one_hot(i, 4) == 1][:, None], (r(5, 4), I), "number of elements"),
         (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
         (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
