@@ -92,13 +92,15 @@ def _bool_replaced(answer: Callable[[Callable[[], bool], Any, Any], bool]) -> It
     def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
         def asked(*args: Any, **named: Any) -> Any:
             own = partial(plain, *args, **named)
-            is_number = plain is item and args[0].dtype != torch.bool
-            return own() if is_number else answer(own, sys._getframe(1), args[0])
+            if plain in numbers and args[0].dtype != torch.bool:
+                return own()
+            return numbers.get(plain, bool)(answer(own, sys._getframe(1), args[0]))
 
         return asked
 
-    item = torch.Tensor.item
-    names = [(torch.Tensor, n) for n in ("__bool__", "item", "allclose", "equal")]
+    kinds = {"item": bool, "__int__": int, "__float__": float}
+    numbers: dict[Any, Any] = {getattr(torch.Tensor, n): kind for n, kind in kinds.items()}
+    names = [(torch.Tensor, n) for n in ("__bool__", *kinds, "allclose", "equal")]
     of_sizes = torch.SymBool, "__bool__"
     places: list[tuple[Any, str]] = [*names, of_sizes, (torch, "allclose"), (torch, "equal")]
     before = [(own, n, vars(own).get(n), getattr(own, n)) for own, n in places]

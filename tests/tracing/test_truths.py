@@ -142,6 +142,10 @@ def number(x, w):
         (both_counts, "y = where(sum["),
         (numbers, "where("),
         (number, ", mean["),
+        (
+            lambda x, w: x.sum() * float((w > 1).any()) + int(w[0] > 0),
+            "gt, sum[c](x[c])*1 + 1, sum[",
+        ),
     ],
 )
 def test_both_branches_are_read(function, said):
