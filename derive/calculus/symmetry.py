@@ -68,8 +68,8 @@ def _exchangeable(let: Let, ordered: Callable[[Expr], Expr]) -> Iterator[tuple[i
     parts = [e for e in (let.body, let.condition) if e is not None]
     for m, n in combinations(range(len(let.formals)), 2):
         i, k = let.formals[m], let.formals[n]
-        if i.extent != k.extent or i.group or k.group:
-            continue
+        if i.extent != k.extent or i.group or k.group or {i, k} & {*let.binders}:
+            continue  # the product of all but one has the position left out as formal and binder
         turned = (substitute(e, {i: k, k: i}) for e in parts)
         both = ((upright(ordered(e)) for e in pair) for pair in zip(turned, parts, strict=True))
         if all(a is b for a, b in both):

@@ -65,3 +65,8 @@ def test_two_summed_indices_keep_their_order():
         "op f(x[n], w[n]) -> L\nK[n,m] = exp(-(x[n] - x[m])**2)\n"
         "L = sum[n,m](K[n,m]*w[n])*sum[n,m](K[m,n]*w[n]*x[m])"
     )
+
+
+def test_a_product_of_all_but_one_is_not_symmetric():
+    assert_right("op f(x[n]) -> y\ny[n] = prod[k](sin(x[n]*x[k]))")
+    assert_right("op f(x[n]) -> y\nK[n,k] = x[n]*x[k]\ny[n] = sum[k](K[k,n])*prod[k](K[k,n])")

@@ -196,8 +196,11 @@ def _factors_on_ring(
         return None
     ((place, turned),) = apart.items()
     steps, shift = ({}, None) if place is None else _steps(place)
-    i = next((k for k in steps if k is not j), j)
-    if shift is None or i is j or i.extent != j.extent or i in indices_of([*alone, *turned]):
+    # Neither of more shifts than i nor the convolution at -i.
+    if shift is None or len(steps) != 2 or all(step < 0 for step in steps.values()):
+        return None
+    (i,) = (k for k in steps if k is not j)
+    if i.extent != j.extent or i in indices_of([*alone, *turned]):
         return None
     sides = [[substitute(f, {j: i}) for f in side] for side in (alone, turned)]
     return i, steps, shift, (sides[0], sides[1])
@@ -212,7 +215,7 @@ def _read_on_ring(bounds: Bounds, f: Expr, i: Index) -> tuple[Expr, Polynomial] 
         return None
     (position,) = read
     found = _around(bounds, position, i.extent)
-    if found is None:
+    if found is None or not free_indices(f).issuperset(found.indices):
         return None
     turned = Index(f"%{i.name}", i.extent)
     moved = replace(f, lambda part: turned if part is position else None)

@@ -91,6 +91,7 @@ CONVOLUTIONS = {
     "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % size(i)]*[j < 2]": None,
     "x[b,i], y[b,i]; x[b,j]*x[b,i]**j*y[b,(i - j) % size(i)]": None,
     "x[b,i], y[b,i]; x[b,j]*y[b,(i - 2*j) % size(i)]": None,
+    "x[b,i], y[b,i]; x[b,j]*y[b,(-i - j) % size(i)]": None,
     "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % (size(i) - 1)]": None,
 }
 
@@ -118,3 +119,24 @@ def test_a_filter_and_channels_are_shared_by_what_is_summed_later():
     assert torch.autograd.gradcheck(load(op), (x, y))
     empty = [torch.zeros(s, requires_grad=True) for s in ((2, 3, 0), (3, 0))]
     assert load(op)(*empty).shape == (2, 0)
+
+
+OTHERS_ON_RINGS = (
+    "z[i] = sum[j](x[j]*y[(-i - j) % size(i)])",
+    "z[i,k] = sum[j](x[j]*y[(i + k - j) % size(i)])",
+    "z[i] = logsumexp[j](x[j] + y[(i - j) % size(i)])",
+    "z = sum[j](x[j]*sin(sum[i](x[i]*y[(j - i) % size(i)])))",
+)
+
+
+@pytest.mark.parametrize("equation", OTHERS_ON_RINGS)
+def test_another_sum_on_a_ring_is_no_convolution_of_it(equation):
+    size = "; size(k)=size(i)" if "k" in equation else ""
+    assert_right(f"op f(x[i], y[i]{size}) -> z\n{equation}")
+
+
+def test_a_convolution_of_no_rows():
+    f = load(parse("op f(x[b,i], y[i]) -> z\nz[b,i] = sum[j](x[b,j]*y[(i - j) % size(i)])"))
+    x, y = torch.zeros(0, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+    f(x, y).sum().backward()
+    assert x.grad.shape == (0, 3) and y.grad.tolist() == [0, 0, 0]
