@@ -738,9 +738,9 @@ def circular_correlation(x, y, dim):
 
 
 def _of_frequencies(x, y, dim, product):
-    """What has the product of the Fourier transforms as its own; no transform has size 0."""
+    """What has the product of the Fourier transforms as its own; no transform is of nothing."""
     n = x.shape[dim]
-    if n == 0:
+    if x.numel() == 0 or y.numel() == 0:
         return x * y
     x, y = torch.fft.rfft(x, dim=dim), torch.fft.rfft(y, dim=dim)
     return torch.fft.irfft(product(x, y), n, dim)
