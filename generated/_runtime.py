@@ -738,7 +738,7 @@ def circular_correlation(x, y, dim):
 
 
 def _of_frequencies(x, y, dim, product):
-    """What has the product of the Fourier transforms as its own; no transform is of nothing."""
+    """The tensor whose Fourier transform is the product of both; none of an empty tensor."""
     n = x.shape[dim]
     if x.numel() == 0 or y.numel() == 0:
         return x * y

@@ -264,7 +264,8 @@ class Bounds:
 
             k < l <= t for some k and t:  1 <= l
 
-        None if they are not found out, or more than two. Axes of no position are not considered.
+        None if they are not found out, or more than two. Each axis of these is taken to have a
+        position.
         """
         forms: list[Polynomial] = []
         beside: list[ex.Expr] = []
