@@ -197,7 +197,7 @@ def _factors_on_ring(
     ((place, turned),) = apart.items()
     steps, shift = ({}, None) if place is None else _steps(place)
     # Neither of more shifts than i nor the convolution at -i.
-    if shift is None or len(steps) != 2 or all(step < 0 for step in steps.values()):
+    if shift is None or j not in steps or sorted(steps.values()) not in ([-1, 1], [1, 1]):
         return None
     (i,) = (k for k in steps if k is not j)
     if i.extent != j.extent or i in indices_of([*alone, *turned]):
