@@ -9,7 +9,7 @@ Gradients, where G is the cotangent of output:
     grad_q[b,h,t,d] = scale·Σₑ G[b,h,t,e]·state[b,h,t,d,e]
     grad_k[b,h,t,d] = Σₛₑ [t ≤ s]·grad_state[b,h,s,d,e]·v[b,h,t,e]·exp(Σₗ [t < l]·[l ≤ s]·log_gate[b,h,l,d])
     grad_v[b,h,t,e] = Σ[s,d] [t ≤ s]·grad_state[b,h,s,d,e]·k[b,h,t,d]·exp(Σₗ [t < l]·[l ≤ s]·log_gate[b,h,l,d])
-    grad_log_gate[b,h,t,d] = Σₛₗₑ [l < t]·[t ≤ s]·grad_state[b,h,s,d,e]·k[b,h,l,d]·v[b,h,l,e]·exp(Σₜ′ [l < t′]·[t′ ≤ s]·log_gate[b,h,t′,d])
+    grad_log_gate[b,h,t,d] = Σₛₗₑ [l < t]·[l ≤ s]·[t ≤ s]·grad_state[b,h,s,d,e]·k[b,h,l,d]·v[b,h,l,e]·exp(Σₜ′ [l < t′]·[t′ ≤ s]·log_gate[b,h,t′,d])
 """
 # mypy: ignore-errors
 

@@ -212,8 +212,8 @@ def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
 def known(bounds: Bounds, t: Term) -> Poly | None:
     """The term without conditions that always hold; 0 if one never holds; None if unchanged.
 
-    A condition that the others of the term imply, as i < k is implied by i < j and j <= k, is left
-    out too.
+    A condition that others imply, as i < k is implied by i < j and j <= k, is left out too if no
+    part of the term has i and k without j: those of its indices alone guard it.
     """
     held = held_conditions(t.factors)
     found = [bounds.holds(c) for c in held]
@@ -221,8 +221,9 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
         return ZERO
     left = [c for c, holds in zip(held, found, strict=True) if not holds]
     for c in left:
-        if bounds.follows(c, [x for x in left if x is not c]):
-            left = [x for x in left if x is not c]
+        others = [x for x in left if x is not c]
+        if bounds.follows(c, others) and _is_guarded_without(bounds, t, c, others):
+            left = others
     if len(left) == len(held):
         return None
     factors: list[Expr] = []
@@ -234,6 +235,15 @@ def known(bounds: Bounds, t: Term) -> Poly | None:
                 continue
         factors.append(f)
     return rebuilt_term(t, t.binders, [simplify_guards(bounds, f) for f in factors])
+
+
+def _is_guarded_without(bounds: Bounds, t: Term, c: Expr, others: Sequence[Expr]) -> bool:
+    """True if each part with the indices of c has those of other conditions that imply it."""
+    asked = free_indices(c)
+    parts = (part for f in t.factors if not isinstance(f, Iverson) for part in walk(f))
+    values = (part for part in parts if not isinstance(part, Index))
+    seen = {free for part in values if asked <= (free := free_indices(part))}
+    return all(bounds.follows(c, [x for x in others if free_indices(x) <= free]) for free in seen)
 
 
 _MOST_TRIED = 16

@@ -439,3 +439,30 @@ def test_a_stack_that_is_viewed_as_a_matrix():
     seconds = (torch.autograd.grad(g.square().sum(), q)[0] for g in (found, right))
     torch.testing.assert_close(*seconds)
     assert "Σₖ" not in "".join(map(str, derivation(op).gradients.values()))
+
+
+def test_a_condition_that_others_imply_stays_where_it_alone_guards():
+    """[1 <= i] is implied by [h < i], and guards what has no h; [i < k] by i < j < k."""
+    bounds = Bounds({"n": None})
+    h, i, j, k = (Index(n, "n") for n in "hijk")
+    below, first = Rel("<", h, i), Rel("<=", num(1), i)
+
+    def left(conditions, *factors):
+        t = make_term(1, (), [*map(Iverson, conditions), *factors])
+        found = c.known(bounds, t)
+        (kept,) = [t] if found is None else found.terms
+        return {
+            x for f in kept.factors if isinstance(f, Iverson) for x in conditions_of(f.condition)
+        }
+
+    assert left([below, first], Access("x", (h, i))) == {below}
+    assert left([below, first], Access("x", (h,)), Access("y", (i,))) == {below, first}
+    chain = Rel("<", i, j), Rel("<", j, k)
+    assert left([*chain, Rel("<", i, k)], Access("x", (i, j)), Access("y", (k,))) == {*chain}
+    every = {*chain, Rel("<", i, k)}
+    assert left([*chain, Rel("<", i, k)], Access("x", (i, k)), Access("y", (j,))) == every
+    op = parse(
+        "op f(x[i], v[h]; size(h)=size(i)) -> y\ny[i] = x[i]/(1 + logsumexp[h | h < i](v[h])**2)"
+    )
+    x, v = (torch.rand(4, dtype=torch.float64).requires_grad_() for _ in range(2))
+    assert torch.autograd.grad(load(op)(x, v).sum(), v)[0].isfinite().all()

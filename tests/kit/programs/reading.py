@@ -105,8 +105,11 @@ class Reader:
         if self.alike.random() < 0.5:
             return f"size({letter})-1-{letter}"
         others = [a.name for a in scope if a.of == of and a.name != letter]
-        by = self.alike.choice(others) if others and self.alike.random() < 0.8 else "1"
-        return f"({letter} {self.alike.choice('+-')} {by}) % size({letter})"
+        moved = "".join(
+            f" {self.alike.choice('+-')} {self.alike.choice(others) if others else 1}"
+            for _ in range(self.alike.choice((1, 1, 2)))
+        )
+        return f"({self.alike.choice(('', '-'))}{letter}{moved}) % size({letter})"
 
     def is_whole(self, of: str, scope: Scope) -> bool:
         """Whether a composite axis is read by one position."""
