@@ -6,11 +6,12 @@ Plain arithmetic stays as it is if it certainly has a value.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 
 from derive.algebra.expr import Rel, Size, num
 from derive.algebra.functions import FUNCTIONS
-from derive.lowering.ground.value import Frame
+from derive.lowering.ground.value import Frame, Value
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -84,6 +85,15 @@ def has_positions(frame: Frame, extent: str) -> bool:
     if any(known.size(extent) == known.size(given) for given in frame.given):
         return True
     return known.holds(Rel("<", num(0), Size(extent))) is True
+
+
+def whole_divisor(frame: Frame, divided: Value, divisor: Value) -> Value:
+    """Return the divisor of positions: a size that may be 0 beside positions of others is not."""
+    match divisor.code:
+        case Dim(extent) if not divided.scalar and not has_positions(frame, extent):
+            if all(i.extent != extent for i in divided.indices):
+                return replace(divisor, code=FunctionCall("max", (divisor.code, literal(1))))
+    return divisor
 
 
 _NAN = Literal("math.nan")

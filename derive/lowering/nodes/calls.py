@@ -14,7 +14,7 @@ from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.guard_lowering import under_condition
-from derive.lowering.ground.numbers import math_call
+from derive.lowering.ground.numbers import math_call, whole_divisor
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.nodes.access import read
 from derive.lowering.nodes.products import chain
@@ -36,6 +36,7 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     args = [scope.lower(a, order) for a in e.args]
     if e.function == "floordiv":
         kind: Kind = "float" if any(a.kind == "float" for a in args) else "int"
+        args = [args[0], whole_divisor(scope.frame, *args)]
         return replace(chain(scope, "//", args, order), kind=kind)
     if e.function == "int":
         return _truncate_to_int(scope, args[0], order)

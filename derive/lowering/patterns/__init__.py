@@ -97,15 +97,15 @@ SUMS = (
     ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(
-        "recurrence of segments",
-        "Sum_k [t <= k] x(k) Prod_l [t < l <= k] a(l) = r(t) = x(t) + a(t + 1) r(t + 1)",
-        sum_weighted_by_segments,
-    ),
-    Pattern(
         "recurrences of both ends",
         "Sum_s,k [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l) = p(t) r(t), "
         "p from the other end",
         sum_over_ends_of_segments,
+    ),
+    Pattern(
+        "recurrence of segments",
+        "Sum_k [t <= k] x(k) Prod_l [t < l <= k] a(l) = r(t) = x(t) + a(t + 1) r(t + 1)",
+        sum_weighted_by_segments,
     ),
     Pattern(
         "recurrence of exponentials",

@@ -39,6 +39,7 @@ from derive.calculus.guards import without_guards
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
+from derive.lowering.ground.numbers import whole_divisor
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, broadcast
 from derive.lowering.ground.windows import AxisRead, is_given, number_of
@@ -250,6 +251,7 @@ def added_remainder(
     if found is None:
         return None
     x, n = (scope.frame.fit(scope.lower(e, order), order) for e in found)
+    n = whole_divisor(scope.frame, x, n)
     if (x.kind, n.kind) != ("int", "int") or x.scalar:
         return None
     return Value(Binary("%", x.code, n.code), broadcast(x.axes, n.axes), "int"), []

@@ -140,3 +140,14 @@ def test_a_convolution_of_no_rows():
     x, y = torch.zeros(0, 3, requires_grad=True), torch.ones(3, requires_grad=True)
     f(x, y).sum().backward()
     assert x.grad.shape == (0, 3) and y.grad.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_a_ring_of_no_positions_is_a_part_of_a_join(size):
+    op = parse(
+        "op f(v[j], x[l,j], z[k]) -> y\n"
+        "y[t] = concat[t]([t >= 1]*x[1,(t + 1) % size(t)]*v[t], z[t])"
+    )
+    v, x, z = torch.rand(size), torch.rand(2, size), torch.rand(4)
+    first = torch.where(torch.arange(size) >= 1, x[1].roll(-1) * v, 0)
+    torch.testing.assert_close(load(op)(v, x, z), torch.cat((first, z)))
