@@ -212,8 +212,8 @@ def at_deltas(t: Term, indices: Sequence[Index]) -> tuple[Term, list[Index]]:
 def known(bounds: Bounds, t: Term) -> Poly | None:
     """The term without conditions that always hold; 0 if one never holds; None if unchanged.
 
-    A condition that others imply, as i < k is implied by i < j and j <= k, is left out too if no
-    part of the term has i and k without j: those of its indices alone guard it.
+    A condition that others imply, as i < j and j <= k imply i < k, is left out too, unless a part
+    of the term has i and k without j: only conditions on its own indices guard a part.
     """
     held = held_conditions(t.factors)
     found = [bounds.holds(c) for c in held]
