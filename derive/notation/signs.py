@@ -5,7 +5,7 @@
 The signs ``· − √ ² ≤ ≥ ≠ π ∞ ∧ ∨ ¬`` each stand for one operator or name. The tokens around them
 decide the others: Σ is a sum if an operand follows it, and else a name; | is the start or the end
 of an absolute value, or comes before a condition; = inside of brackets is a comparison; δ[i,j] is
-1 where i = j, unless the text defines a tensor δ.
+1 where i = j, unless the text defines a tensor δ; mod between operands is %.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def with_signs(tokens: Sequence[Token]) -> Iterator[Token]:
             kind, token = "RELATION", Token.new_borrow_pos("RELATION", "==", token)
         elif kind == "NAME" and token[0] in SUMS:
             kind = _summing(tokens, n)
+        elif kind == "NAME" and token == "mod" and _is_between(before, tokens[n + 1 :]):
+            kind, token = "REST", Token.new_borrow_pos("REST", "%", token)
         elif kind == "NAME" and token == "δ" and not own_delta:
             kind = "DELTA"
         if kind in _CLOSED:
@@ -106,6 +108,12 @@ def _is_keyword(before: Token | None, opened: Sequence[tuple[str, Token | None]]
     bracket, called = opened[-1]
     is_call = bracket == "LPAR" and called is not None and called.type == "NAME"
     return is_call and called != "where" and before is not None and before.type == "NAME"
+
+
+def _is_between(before: Token | None, after: Sequence[Token]) -> bool:
+    """True if an operand ends here and another one follows."""
+    ends = before is not None and before.type in _ENDS
+    return ends and bool(after) and after[0].type in _STARTS
 
 
 def _summing(tokens: Sequence[Token], n: int) -> str:

@@ -48,7 +48,7 @@ ASKED = {
     ),
     "y[m] = inv(S)[m,l]*v[l]": "unexpected '['; inv: a matrix decomposition is not an index",
     "y[m] = exp(S)[m]": "unexpected '['; the result of exp(...) cannot be indexed: give it an",
-    "y[i] = x[i] mod 2": "unexpected 'mod'; write it as x % m, whose sign is that of m",
+    "y[i] = mod(x[i], 2)": "write it as x % m, whose sign is that of m",
     "y[i] = exp(w x[i])": "a product is written a*b, and the parts of a composite axis are indices",
     "op f(x[(i p)], T[e]) -> y; y[e,p] = x[(T[e] p)]": "unexpected 'p'; expected '(' or ')'; a",
     "y[i] = where(x[i] > 0 && x[i] < 1, 1, 0)": "conditions are combined by and, or, not",

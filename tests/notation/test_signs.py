@@ -46,6 +46,7 @@ X = "op f(x[i,k]) -> y; "
         ("y[i] = max[k | x[i,k] < ∞](x[i,k])", "y[i] = max[k | x[i,k] < inf](x[i,k])"),
         ("y[i,k] = ⌊x[i,k]/2⌋×3", "y[i,k] = floor(x[i,k]/2)*3"),
         ("y[i,k] = x[i,⌊k/2⌋]", "y[i,k] = x[i,k//2]"),
+        ("y[i,k] = x[i,(k − 1) mod size(k)]", "y[i,k] = x[i,(k - 1) % size(k)]"),
         ("y[i,k] = exp(x[i,k])/(Σₖ′ exp(x[i,k′]))", "y[i,k] = exp(x[i,k])/sum[k_](exp(x[i,k_]))"),
     ],
 )
@@ -147,7 +148,7 @@ def test_gradients_are_read_as_they_are_printed(op):
     values), polygamma, an axis whose size only another equation or letter has, or (1 − r) of an
     axis (r d).
     """
-    apart = {"avg_pool2d", "group_norm", "im2col", "lp_pool1d", "rotary_embedding"}
+    apart = {"avg_pool2d", "ensemble_crps", "group_norm", "im2col", "lp_pool1d", "rotary_embedding"}
     for option, chosen in () if op.name in apart else options(op):
         inputs, numbers = parts_of(str(chosen).split("\n")[0])
         given, result = {*inputs}, derive.derivation(op, option)
