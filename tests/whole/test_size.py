@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_960,
+    "derive": 91_000,
     "derive/algebra": 4_700,
     "derive/auditing": 7_100,
     "derive/blocks": 700,
-    "derive/calculus": 7_500,
+    "derive/calculus": 7_600,
     "derive/catalog": 1_700,
     "derive/check": 5_000,
     "derive/command": 3_900,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_460,
     "templates": 1_900,
-    "tests": 73_300,
+    "tests": 73_400,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
