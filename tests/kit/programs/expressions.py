@@ -238,11 +238,12 @@ class Expressions(Conditions):
         hidden = {letter.name for letter in bound}
         outside = [t for t in self.named(scope) if t.name not in hidden]
         ends = [(k, t) for k in bound for t in outside if k.of == t.of]
-        between = [a for k, _ in ends for a in self.classes[k.of].letters]
-        free = [a for a in between if all(a != b.name for b in inside)]
-        if not free:
+        if not ends:
             return None
         low, high = pick.choice(ends)[:: pick.choice((1, -1))]
+        free = [a for a in self.classes[low.of].letters if all(a != b.name for b in inside)]
+        if not free:
+            return None
         order, first, last = (pick.choice(("<", "<=")) for _ in range(3))
         k = free[0]
         element = self.leaf([Letter(k, low.of)]).text
