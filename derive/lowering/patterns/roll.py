@@ -167,7 +167,10 @@ def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
         kept = [k for k in order if any(k in free_indices(e) for e in terms)]
         if all(set(kept) - free_indices(e) for e in terms) and after:
             continue  # a tensor of more axes than either
-        x, y = (with_axes_of(scope, scope.lower(e, kept), kept) for e in terms)
+        values = [scope.lower(e, kept) for e in terms]
+        if all(v.kind != "float" for v in values):
+            continue  # a sum of integers is exact
+        x, y = (with_axes_of(scope, v, kept) for v in values)
         shift = -shift
         if steps[i] < 0:
             # Of k = j - i + c: Sum_k y(k) x((i + k - c) % n).

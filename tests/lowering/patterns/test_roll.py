@@ -151,3 +151,19 @@ def test_a_ring_of_no_positions_is_a_part_of_a_join(size):
     v, x, z = torch.rand(size), torch.rand(2, size), torch.rand(4)
     first = torch.where(torch.arange(size) >= 1, x[1].roll(-1) * v, 0)
     torch.testing.assert_close(load(op)(v, x, z), torch.cat((first, z)))
+
+
+def test_a_ring_sum_of_integers_is_exact():
+    f = load(
+        parse(
+            "op f(a[i]: int, b[i]: int, v[i]) -> z, y\n"
+            "z[i] = sum[j](a[j]*b[(i - j) % size(i)])\n"
+            "y[i] = v[i]*sum[j](v[j]*b[(i + j) % size(i)])"
+        )
+    )
+    a, b = (torch.arange(12) * n % 17 - 8 for n in (5, 7))
+    v = torch.rand(12, dtype=torch.float64).requires_grad_()
+    z, y = f(a, b, v)
+    assert z.tolist() == on_ring(a, b, 1, -1).tolist()
+    torch.testing.assert_close(y, v * on_ring(v, b, 1, 1))
+    assert torch.autograd.gradcheck(lambda v: f(a, b, v)[1], v)
