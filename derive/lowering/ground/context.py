@@ -114,6 +114,11 @@ class Scope(ABC):
         self.tensors[let.name] = replace(value, code=Name(let.name))
 
     @property
+    def defined(self) -> Let | None:
+        """The equation that is being lowered."""
+        return self.find(self._defining[-1]) if self._defining else None
+
+    @property
     def is_gradient(self) -> bool:
         """True if the current equation is a gradient, which scatters to the positions read."""
         return bool(self._defining) and self._defining[-1] in self.adjoints

@@ -34,8 +34,10 @@ from derive.algebra.expr import (
 )
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of
+from derive.algebra.poly import Poly
 from derive.algebra.substitution import replace, substitute
 from derive.calculus.guards import without_guards
+from derive.calculus.value_analysis import ValueFacts
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
@@ -152,8 +154,12 @@ def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index
 def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
     """Sum_j x(j) y((i - j + c) % n), and the same with i + j or j - i.
 
-    What else is summed over is so before it if one of the two has it, after it if both do.
+    What else is summed over is so before it if one of the two has it, after it if both do. The
+    rounding of a transform is relative to the largest element: a sum of what is never negative,
+    and one inside of a function, is added as it stands.
     """
+    if not _may_be_rounded(scope, s):
+        return None
     for j in s.binders:
         found = _factors_on_ring(scope.frame.bounds, s.factors, j)
         if found is None:
@@ -182,6 +188,14 @@ def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
         value = scope.frame.reduce(value, "sum", which, False, "float") if which else value
         return value if shift == Polynomial({}) else _roll_axis(scope, value, i, shift)
     return None
+
+
+def _may_be_rounded(scope: Scope, s: Summation) -> bool:
+    """True if the sum may have either sign, and no function of a sum is in the equation."""
+    let, values = scope.defined, ValueFacts(scope.find)
+    inside = (p for t in let.body.terms for f in t.factors for p in walk(f)) if let else ()
+    nested = any(isinstance(p, Poly) and any(t.binders for t in p.terms) for p in inside)
+    return not nested and any(values.facts(f).low < 0 for f in s.factors)
 
 
 _Sides = tuple[Sequence[Expr], Sequence[Expr]]

@@ -92,6 +92,7 @@ CONVOLUTIONS = {
     "x[b,i], y[b,i]; x[b,j]*x[b,i]**j*y[b,(i - j) % size(i)]": None,
     "x[b,i], y[b,i]; x[b,j]*y[b,(i - 2*j) % size(i)]": None,
     "x[b,i], y[b,i]; x[b,j]*y[b,(-i - j) % size(i)]": None,
+    "x[b,i], y[b,i]; x[b,j]**2*exp(y[b,(i - j) % size(i)])": None,
     "x[b,i], y[b,i]; x[b,j]*y[b,(i - j) % (size(i) - 1)]": None,
 }
 
@@ -167,3 +168,10 @@ def test_a_ring_sum_of_integers_is_exact():
     assert z.tolist() == on_ring(a, b, 1, -1).tolist()
     torch.testing.assert_close(y, v * on_ring(v, b, 1, 1))
     assert torch.autograd.gradcheck(lambda v: f(a, b, v)[1], v)
+
+
+def test_a_ring_sum_inside_of_a_function_keeps_its_small_elements():
+    """The rounding of a transform would make some of them negative."""
+    f = load(parse("op f(x[i], w[i]) -> y\ny[i] = log(sum[j](x[j]*w[(i - j) % size(i)]))"))
+    x, w = 10.0 ** -torch.arange(24.0), 10.0 ** -torch.arange(24.0)
+    torch.testing.assert_close(f(x, w), on_ring(x, w, 1, -1).log())
