@@ -81,7 +81,7 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
         sources = let.reads().intersection(found)
-        worth = _is_worth_saving(let)
+        worth = _is_worth_saving(let) or _is_sorted(s.code)
         if worth or (not sources and _is_normalised(s.code)) or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
             if not worth:
@@ -99,6 +99,11 @@ def _is_worth_saving(let: Let) -> bool:
 def _is_normalised(code: Code) -> bool:
     """True if the code is a softmax, whose result implies the statistic of its rows."""
     return isinstance(code, FunctionCall) and code.name in ("torch.softmax", "torch.log_softmax")
+
+
+def _is_sorted(code: Code) -> bool:
+    """True if the code is a sort, which takes longer than to read its result."""
+    return isinstance(code, FunctionCall) and code.name == "rt.sort_ranks"
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:

@@ -85,6 +85,11 @@ def recurrence(result: Shape, *_: Any, **__: Any) -> Poly:
     return scale(elements(result), 5)
 
 
+def sorting(result: Shape, *_: Any, **__: Any) -> Poly:
+    """Return 20 flops per element, for the comparisons of a sort."""
+    return scale(elements(result), 20)
+
+
 def normalised(result: Shape, *_: Any, **__: Any) -> Poly:
     """Return 5 flops per element: a difference, two sums, a product and an addition."""
     return scale(elements(result), 5)

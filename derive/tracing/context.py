@@ -85,8 +85,6 @@ class Computed:
     part: int | None
     unread: DeriveError
     """Why it has no reading."""
-    distinct: int | None = None
-    """The axis with more than one position along which no two values are equal."""
 
 
 Length = tuple[Any, tv.TracedValue | None]
@@ -108,6 +106,9 @@ class Context:
         self.starts: list[str] = []
         self.computed: dict[str, Computed] = {}
         """The inputs that torch computes in each call."""
+        self.distinct: dict[str, int] = {}
+        """Names of positions, with the axis along which no two are equal; axes of size 1 have no
+        number."""
         self.written: set[str] = set()
         """The inputs that are positions of writes, where a negative one counts from the end."""
         self.outward = Outward()

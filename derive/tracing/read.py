@@ -46,6 +46,7 @@ from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes
+from derive.tracing.sorting import by_ranks
 from derive.tracing.validate import BEYOND, LARGE, Differs, OtherBranch, check
 from derive.tracing.writes import ComputedInputs, computed_inputs
 
@@ -156,6 +157,9 @@ def reading(
     """Return the operation, its text and the function that it was read from."""
     bound = bind(function, examples, named)
     made = reading_of(function, bound, name, letters, parameters, comments)
+    if made.computed.unread is not None:
+        with by_ranks():
+            made = reading_of(function, bound, name, letters, parameters, comments)
     if made.computed.unread is not None:
         raise made.computed.unread
     return made

@@ -18,6 +18,7 @@ from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, extracted, many, unread
+from derive.tracing.sorting import sorting_of
 from derive.tracing.writes import Memory, merge_masks, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
@@ -195,7 +196,7 @@ class Reader:
         if hasattr(node.meta.get("val"), "node"):
             # A size, or a number computed from sizes.
             return self.context.size(node.meta["val"])
-        f = OPERATIONS.get(name)
+        f = OPERATIONS.get(name) or sorting_of(name)
         args, kwargs = self._with_numbers(node, args, kwargs)
         try:
             if self._is_whole:
@@ -384,11 +385,11 @@ class Reader:
             map(context.sizes.are_known, shape)
         ):
             raise error
-        axes, kind, distinct = tuple(map(tv.new_axis, shape)), tv.kind_of(made), None
-        if name_of(node.target) in ("sort", "topk", "argsort") and axes and axes[dim]:
-            distinct = sum(map(bool, axes[: dim % len(axes)]))
+        axes, kind = tuple(map(tv.new_axis, shape)), tv.kind_of(made)
         name = context.fresh("positions" if kind == "int" else "mask")
-        context.computed[name] = Computed(node, part, error, distinct)
+        if name_of(node.target) in ("sort", "topk", "argsort") and axes and axes[dim]:
+            context.distinct[name] = sum(map(bool, axes[: dim % len(axes)]))
+        context.computed[name] = Computed(node, part, error)
         context.inputs[name] = tv.input_value(name, axes, kind)
         return context.inputs[name]
 

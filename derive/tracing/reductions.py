@@ -14,7 +14,6 @@ from derive.errors import DeriveError
 from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.elementwise import as_number
-from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Position,
@@ -94,7 +93,8 @@ def truth(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = Fal
 @operation("argmax", "argmin")
 def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False) -> TracedValue:
     if dim is None:
-        raise unread("the position of an extremum over all axes is not supported; give one axis")
+        whole = context.regrouped(x, [sympy.prod(x.shape)])
+        return replace(which(context, whole, 0), axes=((),) * len(x.axes) if keepdim else ())
     x = context.with_one_index(x, x.place_of(dim))
     return replace(reduce_axes(context.called, x, dim, keepdim), kind="int")
 

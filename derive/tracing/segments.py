@@ -146,7 +146,7 @@ def _from_the_start(
     mask, plain = tv.lifted_mask(index)
     kinds = {e.name: e.body.kind for e in context.equations if isinstance(e.body, tv.TracedReduce)}
     extreme = {name for name, kind in kinds.items() if kind in ("argmax", "argmin")}
-    extreme |= context.computed.keys()
+    extreme |= context.computed.keys() | context.distinct.keys()
     match plain.node:
         case tv.TracedRead(name) if name in context.inputs.keys() - extreme:
             context.written.add(name)
@@ -257,9 +257,9 @@ def scatter(
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
     match index.node:
-        case tv.TracedRead(name, places) if name in context.computed:
-            axis, along = context.computed[name].distinct, tv.joined(index.axes[x.place_of(dim)])
-            return _put_unique(found, axis is not None and places[axis] == along)
+        case tv.TracedRead(name, places) if name in context.distinct:
+            along = tv.joined(index.axes[x.place_of(dim)])
+            return _put_unique(found, places[context.distinct[name]] == along)
     return _put_unique(found)
 
 

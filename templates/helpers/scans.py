@@ -2,7 +2,7 @@
 
 import torch
 from own import unrecorded
-from positions import window
+from positions import positions, window
 
 
 def exclusive_prod(x, dim):
@@ -46,6 +46,13 @@ def running_argmax(x, dim, reverse=False):
     more = torch.nn.functional.pad(more, (1, 0))[..., : last + 1]
     found = (more * torch.arange(last + 1, device=x.device)).cummax(-1).values
     return ((last - found).flip(-1) if reverse else found).movedim(-1, dim)
+
+
+def sort_ranks(x, dim, descending=False):
+    """The number of elements before each one along dim; equal ones are in their order."""
+    order = x.argsort(dim=dim, descending=descending, stable=True)
+    places = positions(x.shape[dim], x).view(-1, *(1,) * (x.dim() - 1 - dim % x.dim()))
+    return torch.empty_like(order).scatter(dim, order, places.expand_as(order))
 
 
 def decayed_sum(x, level, dim):

@@ -67,11 +67,17 @@ from derive.lowering.patterns.segment_reductions import (
     sum_by_lookup,
     sum_by_place,
 )
+from derive.lowering.patterns.sorting import rank
 from derive.lowering.patterns.stacks import stacked
 from derive.lowering.patterns.unfold import band_sum, read_sliding, read_strided
 
 SUMS = (
     Pattern("known index", "Sum_u [u == e] f(u) = f(e)", sum_at_known_index),
+    Pattern(
+        "rank",
+        "Sum_l [a(l) < a(k) or a(l) == a(k) and l < k] = the position of a(k) after a sort",
+        rank,
+    ),
     Pattern("part of a range", "Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)", sum_over_part),
     Pattern("convolution", "Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]", convolution),
     Pattern(

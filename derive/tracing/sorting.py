@@ -1,0 +1,152 @@
+"""Sorted values and their positions, by the rank of each element.
+
+    rank[k]   =  Sum_l [x[l] < x[k] or x[l] == x[k] and l < k]       of equal elements in order
+    sorted[r] =  Sum_k [rank[k] == r] x[k],      order[r] = Sum_k [rank[k] == r] k
+
+These readings are for a spec. Where a function is to run with its own choice among equal elements,
+torch computes the positions instead. Elements that are nan have no rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any
+
+import sympy
+
+from derive.tracing.context import Context, Translate
+from derive.tracing.values import (
+    Atom,
+    Axis,
+    Position,
+    TracedNode,
+    TracedNumber,
+    TracedRead,
+    TracedValue,
+    apply,
+    new_axis,
+    reduced,
+    substituted,
+)
+
+_BY_RANKS = ContextVar("by ranks", default=False)
+
+
+@contextmanager
+def by_ranks() -> Iterator[None]:
+    """Read orders by ranks, not as positions that torch computes in each call."""
+    token = _BY_RANKS.set(True)
+    try:
+        yield
+    finally:
+        _BY_RANKS.reset(token)
+
+
+def sorting_of(name: str) -> Translate | None:
+    """Return the reading of an operation that sorts, if orders are read by ranks."""
+    return _SORTINGS.get(name) if _BY_RANKS.get() else None
+
+
+def _ranked(
+    context: Context, x: TracedValue, dim: int, descending: bool
+) -> tuple[TracedValue, Atom, TracedNode]:
+    """Return (x, its only index along dim, the rank of each element)."""
+    x, k = context.single(context.simple(x), dim)
+    other = Atom.new(k.size)
+    there = substituted(x.node, {k: Position(other)})
+    before = apply(">" if descending else "<", there, x.node)
+    tied = apply("==", there, x.node) & apply("<", Position(other), Position(k))
+    count = reduced("sum", (other,), apply("truth", before | tied))
+    rank = context.named(replace(x, node=count, kind="int"), "rank")
+    return x, k, rank.renamed(dict(zip(rank.atoms, x.atoms, strict=True))).node
+
+
+def _at_ranks(
+    context: Context, x: TracedValue, dim: int, descending: bool, axis: Axis, wanted: TracedNode
+) -> tuple[TracedValue, TracedValue]:
+    """Return the elements of the wanted ranks, along an axis in place of dim; their positions."""
+    x, k, rank = _ranked(context, x, dim, descending)
+    chosen, found = apply("==", rank, wanted), x.with_axis(dim, axis)
+    value, position = (reduced("sum", (k,), e, chosen) for e in (x.node, Position(k)))
+    return replace(found, node=value), replace(found, node=position, kind="int")
+
+
+def _sort(
+    context: Context, x: TracedValue, dim: int = -1, descending: bool = False, **_: Any
+) -> tuple[TracedValue, TracedValue]:
+    dim = x.place_of(dim)
+    if not x.axes or not x.axes[dim]:
+        return x, replace(x, node=TracedNumber(0), kind="int")
+    return _first(context, x, dim, descending, x.shape[dim])
+
+
+def _first(
+    context: Context, x: TracedValue, dim: int, descending: bool, count: Any
+) -> tuple[TracedValue, TracedValue]:
+    """Return the first elements in this order, and their positions."""
+    axis = new_axis(count)
+    wanted = Position(axis[0]) if axis else TracedNumber(0)
+    values, order = _at_ranks(context, x, dim, descending, axis, wanted)
+    order = context.named(order, "order")
+    if axis and isinstance(order.node, TracedRead):
+        context.distinct[order.node.name] = sum(map(bool, order.axes[:dim]))
+    return context.named(values, "ordered"), order
+
+
+def _argsort(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
+    return _sort(context, x, *args, **named)[1]
+
+
+def _msort(context: Context, x: TracedValue) -> TracedValue:
+    return _sort(context, x, 0)[0]
+
+
+def _topk(
+    context: Context, x: TracedValue, k: Any, dim: int = -1, largest: bool = True, *_: Any
+) -> tuple[TracedValue, TracedValue]:
+    dim = x.place_of(dim)
+    if not x.axes or not x.axes[dim]:
+        return x, replace(x, node=TracedNumber(0), kind="int")
+    return _first(context, x, dim, largest, context.counted_shape()[dim])
+
+
+def _kthvalue(
+    context: Context, x: TracedValue, k: Any, dim: int = -1, keepdim: bool = False
+) -> tuple[TracedValue, TracedValue]:
+    return _one(context, x, dim, keepdim, TracedNumber(k - 1))
+
+
+def _one(
+    context: Context, x: TracedValue, dim: int, keepdim: bool, wanted: TracedNode
+) -> tuple[TracedValue, TracedValue]:
+    """Return the element of one rank, and its position."""
+    dim = x.place_of(dim)
+    if not x.axes or not x.axes[dim]:
+        found = x, replace(x, node=TracedNumber(0), kind="int")
+    else:
+        found = _at_ranks(context, x, dim, False, (), wanted)
+    if keepdim or not x.axes:
+        return found
+    return found[0].without_axis(dim), found[1].without_axis(dim)
+
+
+def _median(context: Context, x: TracedValue, dim: int | None = None, keepdim: bool = False) -> Any:
+    """Return the lower of the middle elements; with an axis, also its position."""
+    if dim is None:
+        whole = context.regrouped(x, [sympy.prod(x.shape)])
+        return _median(context, whole, 0)[0]
+    many = x.shape[x.place_of(dim)] if x.axes else sympy.S.One
+    return _one(context, x, dim, keepdim, apply("//", TracedNumber(many - 1), 2))
+
+
+_SORTINGS: dict[str, Translate] = {
+    "sort": _sort,
+    "argsort": _argsort,
+    "msort": _msort,
+    "topk": _topk,
+    "kthvalue": _kthvalue,
+    "median": _median,
+}
