@@ -41,7 +41,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of, conjunction, truth
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -58,6 +58,7 @@ from derive.algebra.poly import (
 from derive.algebra.reductions import CONDITIONS
 from derive.algebra.rules import Rule, contraction
 from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.calculus.ranks import counted_axes
 from derive.notation.operation import Equation, Extent, Operation, SizeOf
 
 
@@ -342,27 +343,9 @@ def certain_positions(op: Operation) -> dict[str, list[str]]:
             extents = found.setdefault(position.tensor, [])
             extents += [] if extent in extents else [extent]
     for equation in op.equations:
-        for i in _counts_others(equation):
+        for i in counted_axes(equation):
             found.setdefault(equation.name, []).append(i.extent)
     return found
-
-
-def _counts_others(equation: Equation) -> Iterator[Index]:
-    """The axes of which the equation counts positions, but never its own.
-
-    Sum_l [c(l, k)] < size(k) if c(k, k) is false, l and k of one size.
-    """
-    match equation.body:
-        case Reduce("sum", (other,), Iverson(condition), None):
-            for i in equation.axes:
-                if isinstance(i, Index) and i.extent == other.extent:
-                    if truth(substitute(condition, {other: i}), _of_equal_sides) is False:
-                        yield i
-
-
-def _of_equal_sides(c: Expr) -> bool | None:
-    """Decide a < a, which is false for nan too."""
-    return False if isinstance(c, Rel) and c.op in "<>" and c.left is c.right else None
 
 
 def least_sizes(op: Operation) -> dict[str, int]:

@@ -10,6 +10,7 @@ from derive.algebra.expr import Index, Num
 from derive.calculus.adjoint import Backward
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Lets
+from derive.calculus.ranks import asked_ranks
 from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
 from derive.lowering.ground.context import Scope
@@ -56,7 +57,7 @@ def integers_of(op: Operation) -> frozenset[str]:
 def frame_of(op: Operation, frames: type[Frame] = GroupAxesFrame) -> Frame:
     """Return the frame of an operation: axes named at run time, bounds, and given sizes."""
     given = frozenset(p.extent for p in op.parameters if isinstance(p, SizeOf))
-    return frames(named_axes(op), bounds_of(op), given)
+    return frames(named_axes(op), bounds_of(op), given, asked_ranks(op))
 
 
 def input_values(op: Operation) -> dict[str, Value]:

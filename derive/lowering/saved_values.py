@@ -103,7 +103,7 @@ def _is_normalised(code: Code) -> bool:
 
 def _is_sorted(code: Code) -> bool:
     """True if the code is a sort, which takes longer than to read its result."""
-    return isinstance(code, FunctionCall) and code.name == "rt.sort_ranks"
+    return isinstance(code, FunctionCall) and code.name in ("rt.sort_ranks", "rt.first_ranks")
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from lark.exceptions import UnexpectedToken
 
 _ORDER = (
-    "the order of values is not an index expression: sort outside, with torch.sort or "
-    "torch.topk, and pass the positions as an integer tensor T, read as x[T[k]]; max and argmax "
-    "are in the notation"
+    "with a rank r[k], the number of elements before each one, sum[k | r[k] == m](x[k]) are the "
+    "values in their order, sum[k | r[k] == m](k) their positions, and [r[k] < 3] selects the "
+    "three least: r[k] = sum[l]([x[l] < x[k] or x[l] == x[k] and l < k])"
 )
 _MASK = (
     "keep the axis and mask it, [m[k]]*x[k] or sum[k | m[k]](x[k]), or find the positions outside "
@@ -45,9 +45,14 @@ RECURRENCE = (
 )
 
 ADVICE: Mapping[str, str] = {
-    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "quantile", "mode"), _ORDER),
-    **dict.fromkeys(("rank", "msort", "unique_consecutive", "searchsorted"), _ORDER),
-    **dict.fromkeys(("nonzero", "masked_select", "unique", "compress", "filter"), _DATA_SIZE),
+    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "median", "quantile"), _ORDER),
+    **dict.fromkeys(("rank", "msort"), _ORDER),
+    "searchsorted": "count the boundaries before each value: sum[k]([b[k] < x[n]])",
+    "mode": "find its position outside, and pass it as an integer tensor T: x[n,T[n]]",
+    **dict.fromkeys(
+        ("unique_consecutive", "nonzero", "masked_select", "unique", "compress", "filter"),
+        _DATA_SIZE,
+    ),
     **dict.fromkeys(("bincount", "histogram"), "count with sum[n | T[n] == k](1)"),
     **dict.fromkeys(("scan", "fold", "while", "while_loop", "fori_loop", "iterate"), _LOOP),
     **dict.fromkeys(("rand", "randn", "random", "dropout", "bernoulli"), _RANDOM),

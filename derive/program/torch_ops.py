@@ -353,7 +353,10 @@ _ROWS = (
     _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product, slips=True),
     _scans("rt.running_max", Alias.FRESH, slips=True),  # to the last of equal elements
     _scans("rt.running_argmax", Alias.FRESH_VIEW, kind="int"),
-    _scans("rt.sort_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting),
+    *(
+        _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
+        for name in ("sort", "first")
+    ),
     _scans("rt.sum_while_equal", Alias.FRESH_VIEW, flops=flop_rules.recurrence),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _fresh("rt.circular_convolution"),

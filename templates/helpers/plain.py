@@ -6,6 +6,7 @@ They take the place of those of the same name in the other files. Read as text b
 
 import torch
 from own import _one_longer, _or_end
+from scans import sort_ranks
 
 
 def index_select_inside(x, dim, index):
@@ -30,6 +31,11 @@ def scatter_add_inside(x, dim, index, y):
     """x.scatter_add without what is no position of the axis."""
     added = _one_longer(x, dim).scatter_add(dim, _or_end(index, x.shape[dim]), y)
     return added.narrow(dim, 0, x.shape[dim])
+
+
+def first_ranks(x, dim, count, descending=False):
+    """sort_ranks, of which those from count on may be any number from count on."""
+    return sort_ranks(x, dim, descending)
 
 
 def exclusive_prod(x, dim):

@@ -1,5 +1,7 @@
 """Products and sums along an axis; read as text by ``derive.module.runtime``."""
 
+import math
+
 import torch
 from own import unrecorded
 from positions import positions, window
@@ -53,6 +55,22 @@ def sort_ranks(x, dim, descending=False):
     order = x.argsort(dim=dim, descending=descending, stable=True)
     places = positions(x.shape[dim], x).view(-1, *(1,) * (x.dim() - 1 - dim % x.dim()))
     return torch.empty_like(order).scatter(dim, order, places.expand_as(order))
+
+
+def first_ranks(x, dim, count, descending=False):
+    """sort_ranks, of which those from count on may be any number from count on."""
+    count = math.ceil(count)
+    if not 0 < 8 * count < x.shape[dim] or x.device.type != "cpu" or not unrecorded(x):
+        return sort_ranks(x, dim, descending)
+    first, order = x.topk(count, dim, largest=descending)
+    # topk takes equal elements in any order, and nan for the largest number.
+    before, after = first.narrow(dim, 0, count - 1), first.narrow(dim, 1, count - 1)
+    alike = (x == first.narrow(dim, count - 1, 1)).sum(dim)
+    if not ((alike == 1).all() and (before != after).all()):
+        return sort_ranks(x, dim, descending)
+    places = positions(count, x).view(-1, *(1,) * (x.dim() - 1 - dim % x.dim()))
+    others = torch.full_like(x, count, dtype=torch.int64)
+    return others.scatter_(dim, order, places.expand_as(order))
 
 
 def decayed_sum(x, level, dim):

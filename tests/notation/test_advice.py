@@ -15,9 +15,9 @@ from derive.notation.advice import ADVICE, KEYWORDS, arity, around, check_name, 
 # ------------------------------------------------------------------------------------------- advice
 
 ASKED = {
-    "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; the order of values",
-    "y[k] = topk(x[k])": "torch.topk, and pass the positions as an integer tensor T",
-    "y = median[k](x[k])": "line 1, column 5: unknown reduction median; the order of values",
+    "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; with a rank r[k]",
+    "y[k] = topk(x[k])": "[r[k] < 3] selects the three least",
+    "y = median[k](x[k])": "line 1, column 5: unknown reduction median; with a rank r[k]",
     "y[k] = x[nonzero(m[k])]": "line 1, column 10: unknown function nonzero; its size depends on",
     "y = unique[k](x[k])": "keep the axis and mask it",
     "while x[k] > 0: y[k] = 1": "line 1, column 7: unexpected 'x'; the number of iterations",
@@ -70,7 +70,7 @@ def test_an_error_says_what_to_do_instead(text):
 def test_the_error_of_a_sympy_equation_says_it_too():
     k = symbols("k", integer=True)
     x, y = IndexedBase("x"), IndexedBase("y")
-    with pytest.raises(derive.DeriveError, match="the order of values is not an index expression"):
+    with pytest.raises(derive.DeriveError, match="the number of elements before each one"):
         derive.Operation("f", Eq(y[k], Function("sort")(x[k])))
 
 

@@ -10,17 +10,12 @@ import derive
 # -------------------------------------------------------------------------------------- unsupported
 
 
-def top(x):
-    return x.topk(2, 1).values * 2
+def most_frequent(x):
+    return x - x.mode(1, keepdim=True).values
 
 
-def ordered(x):
-    values, places = x.sort(1)
-    return values + places
-
-
-def middle(x):
-    return x - x.median(1, keepdim=True).values
+def bucket(x):
+    return x * torch.searchsorted(x[0].sort().values, x[1])
 
 
 def noisy(x):
@@ -107,9 +102,8 @@ def iterated(x):
 
 
 SAID = {
-    top: "topk is not supported: .*positions as an integer argument",
-    ordered: "sort is not supported: .*positions",
-    middle: "median is not supported: .*positions",
+    most_frequent: "mode is not supported: .*positions as an integer argument",
+    bucket: "searchsorted is not supported: .*positions",
     noisy: "randn_like is not supported: it draws random numbers; .*argument",
     drawn: "bernoulli is not supported: it draws random numbers",
     found: "depends on the values",

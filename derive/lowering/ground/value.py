@@ -8,11 +8,11 @@ group, or are the run-time parameter that names them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from derive.algebra.expr import Index
+from derive.algebra.expr import Expr, Index
 from derive.algebra.inequalities import Bounds
 from derive.algebra.reductions import REDUCTIONS
 from derive.errors import LoweringError
@@ -127,6 +127,8 @@ class Frame:
     """Bounds of the values of indices and sizes."""
     given: frozenset[str] = frozenset()
     """The extents whose size is a parameter, which is checked to be at least 1."""
+    asked_ranks: Mapping[str, Expr] = field(default_factory=dict, compare=False)
+    """The number of first ranks that the operation distinguishes, by the name of the ranks."""
     prefers_means: ClassVar[bool] = False
     """True if a mean over a group of a product is preferred to a matrix product."""
     prefers_reductions: ClassVar[bool] = False

@@ -9,7 +9,7 @@ no element; a sort puts nan behind all numbers, or before them in descending ord
 
 from __future__ import annotations
 
-from derive.algebra.expr import And, Expr, Index, Or, Rel, free_indices
+from derive.algebra.expr import And, Expr, Index, Or, Rel, Size, free_indices
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import substitute
@@ -34,7 +34,12 @@ def rank(scope: Scope, s: Summation) -> Value | None:
         return None
     named = (Keyword("descending", Literal("True")),) if is_descending else ()
     place = scope.frame.place(sorted_along, index)
-    code = FunctionCall("rt.sort_ranks", (sorted_along.code, place, *named))
+    asked = scope.frame.asked_ranks.get(scope.defined.name) if scope.defined else None
+    if asked is None or asked is Size(index.extent):
+        code = FunctionCall("rt.sort_ranks", (sorted_along.code, place, *named))
+    else:
+        count = scope.lower(asked, ()).code
+        code = FunctionCall("rt.first_ranks", (sorted_along.code, place, count, *named))
     return Value(code, sorted_along.axes, "int")
 
 

@@ -26,6 +26,7 @@ from kit.cases import (
     recurrent,
     reductions,
     sequences,
+    sorting,
     trained,
 )
 from kit.cases.case import Case
@@ -33,7 +34,7 @@ from kit.cases.case import Case
 FAMILIES = (
     *(networks, elementwise, activations, matrix, reductions, losses, pointwise_losses),
     *(margin_losses, indexing, normalizations, recurrent),
-    *(attention, distances, convolution, trained, sequences),
+    *(attention, distances, convolution, trained, sequences, sorting),
 )
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
@@ -74,6 +75,7 @@ CASES: tuple[Case, ...] = (
     *trained.trained(),
     *trained.of_each_reduction(),
     *sequences.sequences(),
+    *sorting.sorting(),
 )
 
 

@@ -59,6 +59,11 @@ EXAMPLES = {
     "pooling": "op f(x[n,s]; size(u)=3) -> y\ny[n,t] = mean[u](x[n,t+u])",
     "known index": "op f(x[t], z[u]) -> y\ny = sum[t,u]([t == u+1]*x[t]*z[u])",
     "number outside": "op f(a[i], b[j]) -> y\ny[m] = concat[m](a[m], 0*b[m] + 3)",
+    "rank": (
+        "op f(x[n,k]; size(r)=size(k)) -> y\n"
+        "rank[n,k] = sum[l]([x[n,l] > x[n,k] or x[n,l] == x[n,k] and l < k])\n"
+        "y[n,r] = sum[k | rank[n,k] == r](x[n,k]**2)"
+    ),
     "ring read": "op f(x[n,t]; s=1) -> y\ny[n,t] = x[n,(t - s) % size(t)]**2",
     "scaled branches": "op f(x[i]; a=0.3) -> y\ny[i] = where(x[i] > 0, x[i], a*x[i])",
     "run by digits": "op f(w[(t d)], a[t], b[d]) -> y\ny[t,d] = w[(d t)]*a[t]*b[d]",

@@ -1,0 +1,138 @@
+"""Ranks are sorts, partial ones where an operation asks for the first ranks alone."""
+
+from __future__ import annotations
+
+import pytest
+from kit.each import each_row
+
+torch = pytest.importorskip("torch")
+
+import derive  # noqa: E402
+from derive.algebra.expr import Param, num  # noqa: E402
+from derive.calculus.ranks import asked_ranks  # noqa: E402
+
+LEAST = "rank[n,c] = sum[k]([x[n,k] < x[n,c] or x[n,k] == x[n,c] and k < c])\n"
+LARGEST = "rank[n,c] = sum[k]([k < c and x[n,c] == x[n,k] or x[n,c] < x[n,k]])\n"
+BY_VALUE = "z[n,c] = x[n,c]*w[c]\n" + LEAST.replace("x", "z")
+ALONG_FIRST = "rank[n,c] = sum[m]([x[m,c] < x[n,c] or x[m,c] == x[n,c] and m < n])\n"
+
+# (the operation's head, its equations, the call that ranks, the function in torch)
+SORTS = (
+    (
+        "op f(x[n,c]; size(r)=size(c)) -> y",
+        LEAST + "y[n,r] = sum[c | rank[n,c] == r](x[n,c])",
+        "sort_ranks(x, 1)",
+        lambda x: x.sort(dim=1, stable=True).values,
+    ),
+    (
+        "op f(x[n,c]; size(r)=3) -> y, order",
+        LARGEST + "y[n,r] = sum[c | rank[n,c] == r](x[n,c])\n"
+        "order[n,r] = sum[c | rank[n,c] == r](c)",
+        "first_ranks(x, 1, 3, descending=True)",
+        lambda x: tuple(t[:, :3] for t in x.sort(dim=1, stable=True, descending=True)),
+    ),
+    (
+        "op f(x[n,c], w[c]; p=2) -> y",
+        BY_VALUE + "y[n] = sum[c | rank[n,c] <= p](z[n,c]**2)",
+        "first_ranks(z, 1, 1 + p)",
+        lambda x, w: (x * w).sort(dim=1, stable=True).values[:, :3].square().sum(1),
+    ),
+    (
+        "op f(x[n,c]) -> y",
+        ALONG_FIRST + "y[c] = sum[n | rank[n,c] == (size(n) - 1)//2](x[n,c])",
+        "first_ranks(x, 0, (x.shape[0] - 1) // 2 + 1)",
+        lambda x: x.median(0).values,
+    ),
+    (
+        "op f(x[n,c]) -> y, rank",
+        ALONG_FIRST + "y[n,c] = x[n,c]*rank[n,c]",
+        "sort_ranks(x, 0)",
+        lambda x: (
+            x * x.argsort(dim=0, stable=True).argsort(0),
+            x.argsort(dim=0, stable=True).argsort(0),
+        ),
+    ),
+)
+
+
+def given(kind, sizes, seed):
+    """Random values of these sizes; many are equal if they are whole or one-sided."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(sizes, dtype=torch.float64, generator=generator)
+    return {"distinct": x, "whole": x.round(), "one-sided": x.relu()}[kind].requires_grad_()
+
+
+@pytest.mark.parametrize("kind", ["distinct", "whole", "one-sided"])
+@each_row("head, equations, call, plain", SORTS)
+def test_ranks_are_those_of_a_stable_sort(head, equations, call, plain, kind):
+    op = derive.parse(f"{head}\n{equations}")
+    assert f"rt.{call}" in derive.source(op, standalone=False)
+    f = derive.load(op)
+    for sizes in ((4, 60), (60, 4), (3, 5), (7, 1), (1, 40)):
+        if sizes[1] < 3 and "size(r)=3" in head:
+            continue
+        own = [given(kind, sizes, 1), given(kind, sizes[1:], 2)][: len(op.inputs)]
+        have, want = f(*own), plain(*own)
+        torch.testing.assert_close(have, want)
+        of = (y[0] if isinstance(y, tuple) else y for y in (have, want))
+        torch.testing.assert_close(*(torch.autograd.grad(y.square().sum(), own) for y in of))
+
+
+def test_a_rank_is_saved_and_is_a_position():
+    code = derive.source(derive.parse("\n".join(SORTS[0][:2])), standalone=False)
+    assert "ctx.save_for_backward(rank)" in code and "grad_x = G.gather(1, rank)" in code
+
+
+# (the summand, the same in torch at x(n, l), x(n, k), l, k, b(l), n)
+OTHERS = {
+    "[x[n,l] < x[n,k] or x[n,l] == 2*x[n,k] and l < k]": (
+        lambda x, y, i, k, b, n: (x < y) | (x == 2 * y) & (i < k)
+    ),
+    "[x[n,l] < x[n,k] or x[n,l] == x[n,k] and k < l]": (
+        lambda x, y, i, k, b, n: (x < y) | (x == y) & (k < i)
+    ),
+    "[x[n,l] < x[n,k] or x[n,l] == x[n,k]]": lambda x, y, i, k, b, n: (x < y) | (x == y),
+    "[x[n,l] < x[n,k]**2 or x[n,l] == x[n,k]**2 and l < k]": (
+        lambda x, y, i, k, b, n: (x < y**2) | (x == y**2) & (i < k)
+    ),
+    "[b[l] and (x[n,l] < x[n,k] or x[n,l] == x[n,k] and l < k)]": (
+        lambda x, y, i, k, b, n: b & ((x < y) | (x == y) & (i < k))
+    ),
+    "[x[n,l] < x[n,k] or x[n,k] == x[n,l] and l < n]": (
+        lambda x, y, i, k, b, n: (x < y) | (x == y) & (i < n)
+    ),
+}
+
+
+@pytest.mark.parametrize(("summand", "plain"), OTHERS.items())
+def test_no_other_count_is_a_rank(summand, plain):
+    op = derive.parse(
+        "op f(x[n,k], b[k]: bool) -> y\n"
+        f"r[n,k] = sum[l]({summand})\n"
+        "y[n,k] = r[n,k]*x[n,k] + [b[k]]"
+    )
+    assert "_ranks(" not in derive.source(op, standalone=False)
+    x, b = torch.tensor([[0.5, 1.0, 0.5], [2.0, -1.0, 1.0]]), torch.tensor([True, False, True])
+    at, rows = torch.arange(3), torch.arange(2)[:, None, None]
+    counted = plain(x[:, None], x[..., None], at, at[:, None], b, rows).sum(-1)
+    torch.testing.assert_close(derive.load(op)(x, b), counted * x + b)
+
+
+P = Param("p")
+ASKED = {
+    "y[n] = sum[c | rank[n,c] < 3](x[n,c])": num(3),
+    "y[n] = sum[c | not rank[n,c] >= p](x[n,c])": P,
+    "y[n] = sum[c | p >= rank[n,c]](x[n,c])": P + num(1),
+    "y[n] = sum[c | rank[n,c] == 2](x[n,c]) + sum[c | rank[n,c] != 2](x[n,c]**2)": num(2) + num(1),
+    "y[n] = sum[c | rank[n,c] < 3](x[n,c]) + sum[c | rank[n,c] < 2](x[n,c])": None,
+    "y[n] = sum[c | rank[n,c] < 3](x[n,c]*rank[n,c])": None,
+    "y[n] = sum[c | rank[n,c] < c](x[n,c])": None,
+    "y[n] = sum[c | rank[n,c] < 3](x[n,rank[n,c]])": None,
+}
+
+
+@pytest.mark.filterwarnings("ignore:parameter p is not used")
+@pytest.mark.parametrize(("reader", "asked"), ASKED.items())
+def test_how_many_first_ranks_an_operation_distinguishes(reader, asked):
+    op = derive.parse(f"op f(x[n,c]; p=2) -> y\n{LEAST}{reader}")
+    assert asked_ranks(op) == ({} if asked is None else {"rank": asked})

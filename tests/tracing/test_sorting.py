@@ -1,0 +1,77 @@
+"""Functions that sort, read by the rank of each element."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tracing.test_orders import _lovasz, _nucleus, _router, _sparsemax
+
+import derive
+
+
+def _winners(x, labels):
+    best = x.kthvalue(3, 0, keepdim=True).values
+    return (x - best).relu().sum(0) + x.median() + x.exp().median(1).values.sum()
+
+
+def _ordered_pairs(x, labels):
+    order = x[:, 0].argsort(descending=True)
+    return (x[order[:-1]] - x[order[1:]]).square().sum(1) * x.msort()[0, 0]
+
+
+def _interpolated(x, labels):
+    return (x - torch.quantile(x, 0.3, -1, keepdim=True)) * x.quantile(0.5)
+
+
+def _at_the_least(x, labels):
+    return x.flatten()[x.argmin()] * x * x.argmax(keepdim=True)
+
+
+FUNCTIONS = {
+    "one of each row": _winners,
+    "by an order": _ordered_pairs,
+    "quantiles": _interpolated,
+    "an extremum of all": _at_the_least,
+    "ranks": lambda x, i: x.exp() * x.argsort(-1).argsort(-1) * (x.argsort(0) == 1),
+    "half of them": lambda x, i: x.topk((x.shape[-1] + 1) // 2, largest=False).values.exp(),
+    "axes of size 1": lambda x, i: x[:, None].sort(1).values * x[:, None].topk(1, 1).indices + x,
+    "lovasz": lambda x, i: _lovasz(x[:, 0], i),
+    "sparsemax": _sparsemax,
+    "a router": lambda x, i: _router(x, i)[:2],
+    "a nucleus": _nucleus,
+}
+
+
+@pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_a_spec_has_the_values_and_gradients(f):
+    def inputs(rows, columns):
+        x = torch.randn(rows, columns, dtype=torch.float64)
+        return x.requires_grad_(), torch.arange(rows) % 2
+
+    op = derive.read_torch(f, *inputs(4, 7), name="f")
+    ours = derive.load(op)
+    for rows, columns in ((4, 7), (6, 5)):
+        x, labels = inputs(rows, columns)
+        given = (x, labels) if len(op.inputs) > 1 else (x,)
+        found = [], []
+        for results, made in zip(found, (ours(*given), f(x, labels)), strict=True):
+            leaves = made if isinstance(made, tuple) else (made,)
+            total = sum((t * torch.linspace(-1, 2, t.numel()).view(t.shape)).sum() for t in leaves)
+            results += [*leaves, *torch.autograd.grad(total, x)]
+        torch.testing.assert_close(*found)
+
+
+def best(x):
+    values, where = x.topk(2)
+    return values.sum(-1), where
+
+
+def test_the_rank_counts_who_comes_before():
+    x = torch.randn(3, 5)
+    assert str(derive.read_torch(best, x)) == (
+        "op best(x[n, c]; size(k)=2) -> y, order\n"
+        "rank[n, c] = sum[c2]([x[n, c2] > x[n, c] or x[n, c2] == x[n, c] and c2 < c])\n"
+        "order[n, k] = sum[c | rank[n, c] == k](c)\n"
+        "ordered[n, k] = sum[c | rank[n, c] == k](x[n, c])\n"
+        "y[n] = sum[k](ordered[n, k])"
+    )
