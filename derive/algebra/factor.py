@@ -324,11 +324,14 @@ def _merged_sum(a: Term, b: Term, ratio: Fraction) -> Term | None:
     if not shared or any(isinstance(f, Delta | Iverson) for f in (*rest_a, *rest_b)):
         return None
     inside = poly([make_term(Fraction(1), (), rest_a), make_term(ratio, (), rest_b)])
-    # The inner sum must be no larger than its cofactors, or than its own terms.
+    # The inner sum must be no larger than a tensor that is there anyway, or all its own terms.
     alike = len(rest_a) == len(rest_b) == 1 and all(
         free_indices(f) == free_indices(inside) for f in (*rest_a, *rest_b)
     )
-    if not free_indices(inside) <= indices_of(shared) and not alike:
+    within = free_indices(inside) <= indices_of(shared) and any(
+        free_indices(inside) <= free_indices(f) for f in (*shared, *rest_a, *rest_b)
+    )
+    if not within and not alike:
         return None
     return Term(Fraction(1), a.binders, (*shared, inside))
 

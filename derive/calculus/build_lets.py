@@ -310,21 +310,29 @@ def _may_be_grouped(f: Expr) -> bool:
 def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     """e with the argument of each softmax or logsumexp replaced by ``name`` of it.
 
-    Only contractions and additive masks are named.
+    Only contractions, additive masks, and what reads a tensor that lacks an axis are named. A named
+    value is computed everywhere, also where a condition excludes it, and must be finite there.
     """
+    anywhere = not any(_is_held(part, False) for part in walk(e))
+
+    def is_named(f: Expr) -> bool:
+        costly = _has_contraction(f) or _spreads_a_tensor(f) or _scales_a_sum(f)
+        return costly and (anywhere or _is_finite(f))
 
     def named(e: Expr) -> Expr:
         for whole, scores, bound, body in _possible_softmaxes(e):
             along = binder_renaming(scores, bound, body)
-            if along is not None and (_has_contraction(scores) or _scales_a_sum(scores)):
+            if along is not None and is_named(scores):
                 name_of_them = name(scores)
                 new = {scores: name_of_them, body: substitute(name_of_them, along)}
                 return replace(whole, new.get)
         return e
 
     def named_alone(e: Expr) -> Expr:
-        if isinstance(e, Reduce) and e.kind == "logsumexp" and _scales_a_sum(e.body):
-            return Reduce(e.kind, e.indices, name(e.body), e.condition)
+        match e:
+            case Reduce("logsumexp", bound, f, condition) if _scales_a_sum(f):
+                if anywhere or _is_finite(f):
+                    return Reduce("logsumexp", bound, name(f), condition)
         return e
 
     return replace_inside_out(replace_inside_out(e, named), named_alone)
@@ -341,13 +349,13 @@ def _possible_softmaxes(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], 
 
 
 def _has_contraction(f: Expr) -> bool:
-    """True if f contains a sum of products of tensors, and is finite wherever they are.
+    """True if f contains a sum of products of tensors."""
+    return any(isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f))
 
-    A named value is computed everywhere, also where a condition excludes it.
-    """
-    return _is_finite(f) and any(
-        isinstance(part, Reduce) and len(set(accesses(part.body))) > 1 for part in walk(f)
-    )
+
+def _spreads_a_tensor(f: Expr) -> bool:
+    """True if f reads a tensor that lacks an axis of f, so that its gradient is a sum."""
+    return any(free_indices(a) < free_indices(f) for a in accesses(f))
 
 
 def _is_finite(f: Expr) -> bool:
@@ -358,9 +366,9 @@ def _is_finite(f: Expr) -> bool:
 
 
 def _scales_a_sum(f: Expr) -> bool:
-    """True if f, finite wherever its tensors are, multiplies a sum by a possibly large number."""
+    """True if f multiplies a sum by a possibly large number."""
     products = [part for part in walk(f) if isinstance(part, Mul)]
-    return _is_finite(f) and any(
+    return any(
         any(isinstance(a, Add) for a in p.args) and any(map(_is_large, p.args)) for p in products
     )
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.algebra.expr import Access, Index, accesses, free_indices, tensors, walk
+from derive.algebra.expr import Access, Index, Iverson, accesses, free_indices, tensors, walk
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.substitution import fresh_numbered
 from derive.calculus.lets import Let, Lets
@@ -81,7 +81,7 @@ def offered(given: LoweringInput, scope: Scope) -> Offer:
         if let is None or s.name in given.op.outputs or let.access in whole:
             continue
         sources = let.reads().intersection(found)
-        worth = _is_worth_saving(let) or _is_sorted(s.code)
+        worth = _is_worth_saving(let)
         if worth or (not sources and _is_normalised(s.code)) or _is_map(let, sources):
             found[s.name] = scope.tensors[s.name]
             if not worth:
@@ -93,17 +93,13 @@ def _is_worth_saving(let: Let) -> bool:
     """True if recomputing the value costs more than saving it."""
     if let.dtype == "bool" or let.compared:
         return False
-    return _is_statistic(let) or (let.dtype == "float" and _contracts_two(let))
+    costly = _contracts_two(let) if let.dtype == "float" else _counts_pairs(let)
+    return costly or _is_statistic(let)
 
 
 def _is_normalised(code: Code) -> bool:
     """True if the code is a softmax, whose result implies the statistic of its rows."""
     return isinstance(code, FunctionCall) and code.name in ("torch.softmax", "torch.log_softmax")
-
-
-def _is_sorted(code: Code) -> bool:
-    """True if the code is a sort, which takes longer than to read its result."""
-    return isinstance(code, FunctionCall) and code.name in ("rt.sort_ranks", "rt.first_ranks")
 
 
 def _is_map(let: Let, sources: frozenset[str]) -> bool:
@@ -122,6 +118,12 @@ def _is_statistic(let: Let) -> bool:
     most = max(map(len, read), default=0)
     by_segment = let.condition is not None and not set(let.formals) <= set().union(*read)
     return reduces and (len(let.formals) < most or by_segment)
+
+
+def _counts_pairs(let: Let) -> bool:
+    """True if the let counts where a condition holds that has more indices, as a rank does."""
+    brackets = (t for t in walk(let.body) if isinstance(t, Iverson))
+    return any(len(free_indices(t)) > len(let.formals) for t in brackets)
 
 
 def _contracts_two(let: Let) -> bool:

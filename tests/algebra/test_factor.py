@@ -11,7 +11,19 @@ from hypothesis import strategies as st
 from kit.equations import cost, evaluated, expressions, flat, index, samples
 
 import derive
-from derive.algebra.expr import Access, Add, Iverson, Mul, Num, Pow, Reduce, Rel, num, walk
+from derive.algebra.expr import (
+    Access,
+    Add,
+    Iverson,
+    Mul,
+    Num,
+    Pow,
+    Reduce,
+    Rel,
+    free_indices,
+    num,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
@@ -142,6 +154,23 @@ def test_sums_of_a_common_factor_merge():
     two = sum_over(mul(A(i, j), atom(Access("y", (j,)), 2)), (j,))
     made = factor(add(one, two))
     assert sum(isinstance(e, Reduce) for e in walk(made)) == 1
+
+
+def test_sums_whose_cofactors_are_outer_products_do_not_merge():
+    """x[i]*y[j] + u[i]*v[j] is as large as A[i,j], but larger than what A[i,k]*A[k,j] reads."""
+
+    def u(position):
+        return atom(Access("u", (position,)))
+
+    def v(position):
+        return atom(Access("v", (position,)))
+
+    alike = [mul(A(i, j), x(i), y(j)), mul(A(i, j), u(i), v(j))]
+    apart = [mul(A(i, k), A(k, j), x(i), y(j)), mul(A(i, k), A(k, j), u(i), v(j))]
+    for products, count in (alike, 1), (apart, 2):
+        binders = tuple(n for n in (i, j, k) if n in free_indices(products[0]))
+        made = factor(add(*(sum_over(p, binders) for p in products)))
+        assert sum(isinstance(e, Reduce) for e in walk(made)) == count
 
 
 def test_separate_sums_stay_separate():

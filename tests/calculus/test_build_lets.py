@@ -9,6 +9,7 @@ import torch
 from kit.each import some_now
 from kit.equations import SIZES, index, samples
 
+import derive
 from derive import derivation, load, parse
 from derive.algebra.expr import Access, Add, Call, Mul, num
 from derive.algebra.interpret import array
@@ -145,14 +146,29 @@ def test_a_contraction_under_a_softmax_is_named():
     assert variables("Y[t,s] = log_softmax[s](sum[d](Q[t,d]*K[s,d])/2)") == ["scores"]
 
 
+@pytest.mark.parametrize(
+    "scores", ["x[h,t,s] - b[t,s]", "(x[h,t,s] + b[t,s])/4", "x[h,t,s]*b[t,s]"]
+)
+def test_scores_with_a_bias_that_lacks_an_axis_are_named(scores):
+    """The gradient of the bias is a sum of that of the scores: no tensor has h, t, s and e."""
+    op = parse(
+        f"op f(x[h,t,s], b[t,s], v[h,s,e]) -> y\ny[h,t,e] = sum[s](softmax[s]({scores})*v[h,s,e])"
+    )
+    assert [let.name for let in flatten_operation(op) if let.variable] == ["scores"]
+    code = derive.source(op, standalone=False)
+    assert "unsqueeze(3)" not in code and "permute" not in code
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
 def test_what_is_no_contraction_is_not():
     assert variables("Y[t,d] = softmax[d](Q[t,d])", "Q[t,d]") == []
     assert variables("Y[t] = exp(sum[d](Q[t,d]*K[t,d]))", "Q[t,d], K[t,d]") == []
 
 
 def test_what_may_be_infinite_is_not():
-    line = "Y[t,s] = softmax[s](sum[d](Q[t,d]/K[s,d]))"
-    assert "scores" not in variables(line)
+    scores = "softmax[s](sum[d](Q[t,d]/K[s,d]))"
+    assert "scores" not in variables(f"Y[t,s] = where(t < 2, {scores}, 0)")
+    assert variables(f"Y[t,s] = {scores}") == ["scores"]
 
 
 def test_a_mask_that_is_added_is_not_multiplied_out():
@@ -163,7 +179,7 @@ def test_a_mask_that_is_added_is_not_multiplied_out():
             text = text.replace("Y[t,s]", "Y[t]") if softmax == "logsumexp" else text
             head = "Q[t,s], m[s]" + ("; c=-1e4" if "c*" in mask else "")
             assert variables(text, head) == ["scores"]
-    assert variables("Y[t,s] = softmax[s](Q[t,s] - 2*(1 - m[s]))", "Q[t,s], m[s]") == []
+    assert variables("Y[t,s] = softmax[s](Q[t,s] - 2*(1 - m[t,s]))", "Q[t,s], m[t,s]") == []
 
 
 @pytest.mark.parametrize("softmax", ["softmax", "log_softmax"])

@@ -49,6 +49,17 @@ def test_a_statistic_of_segments_is_kept_though_it_has_as_many_axes():
     assert (5,) in others and y.shape == (5, 2)
 
 
+def test_a_count_of_pairs_is_kept():
+    """The position of each token in its expert."""
+    op = derive.parse(
+        "op f(x[i,c], T[n]: int) -> y\np[n] = sum[m | m < n]([T[m] == T[n]])\ny[n,c] = x[p[n],c]**2"
+    )
+    x, T = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 1, 0, 0, 1])
+    y, others = kept(derive.load(op), x, T)
+    assert others == [(5,)]
+    assert torch.equal(y, x[torch.tensor([0, 0, 1, 2, 1])] ** 2)
+
+
 def test_the_backward_that_is_differentiated_computes_it_again():
     op = derive.parse(NORM)
     text = derive.source(op)

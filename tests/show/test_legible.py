@@ -98,12 +98,14 @@ def test_a_bracket_that_a_factor_has_by_itself_is_not_said_again():
     """P[i,j] is 0 where j > i, and what is finite times 0 is 0."""
     d = derive.derivation(
         derive.parse(
-            "op f(Q[i], K[j]) -> y\nP[i,j] = softmax[j | j<=i](Q[i]*K[j])\ny[i,j] = P[i,j]**2"
+            "op f(Q[i], K[j]) -> y\nP[i,j] = softmax[j | j<=i](Q[i]*K[j])\ny[i,j] = P[i,j]**2*K[j]"
         )
     )
-    assert str(d.gradients["Q"]) == (
-        "grad_Q[i] = Σⱼ grad_P[i,j]·K[j]·P[i,j] − (Σⱼ grad_P[i,j]·P[i,j])·(Σⱼ K[j]·P[i,j])"
-    )
+    assert [str(e) for e in (*d.adjoints, *d.gradients.values())] == [
+        "grad_scores[i,j] = 2·(G[i,j]·y[i,j] − P[i,j]·Σⱼ′ G[i,j′]·y[i,j′])",
+        "grad_Q[i] = Σⱼ grad_scores[i,j]·K[j]",
+        "grad_K[j] = Σᵢ grad_scores[i,j]·Q[i] + Σᵢ G[i,j]·P[i,j]²",
+    ]
 
 
 INLINE = "o[t,d] = sum[u](softmax[u | u <= t](scale*sum[d](q[t,d]*k[u,d]))*v[u,d])"

@@ -1,9 +1,10 @@
 """Sum_k a*b*... as matrix products, reductions of elementwise products, or einsum.
 
 Operands are joined in pairs: first the pair with the fewest joint indices, then the one with the
-smallest result. Indices of one operand alone are summed before it is joined. Indices that are
-adjacent in every operand are merged into one index of a matrix product. A mask is applied to the
-first product that has all of its indices, which are not summed before.
+smallest result, then one whose product gets a mask. Indices of one operand alone are summed before
+it is joined. Indices that are adjacent in every operand are merged into one index of a matrix
+product. A mask is applied to the first product that has all of its indices, which are not summed
+before.
 """
 
 from __future__ import annotations
@@ -83,12 +84,17 @@ def joins(
     while len(sets) > 1:
         pairs = combinations(range(len(sets)), 2)
         joined = (_join_pair(sets, p, binders, pending) for p in pairs)
-        joint = min(joined, key=lambda j: (len(j.indices), len(j.result), j.pair))
+        joint = min(joined, key=lambda j: (len(j.indices), len(j.result), _masked(j, pending)))
         yield joint
         a, b = joint.pair
         sets[a] = joint.result
         del sets[b]
         pending = [m for m in pending if not m <= joint.result]
+
+
+def _masked(joint: JoinedOperands, masks: Sequence[frozenset[Index]]) -> tuple[bool, int, int]:
+    """A sort key: pairs whose product gets a mask first, as its indices may be summed then."""
+    return not any(m <= joint.result for m in masks), *joint.pair
 
 
 def _join_pair(

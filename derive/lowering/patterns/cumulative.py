@@ -56,9 +56,14 @@ class Running:
     """Conditions on the index alone."""
 
 
-def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Running | None:
-    """Return the condition as a comparison of a binder with an index of the same extent."""
-    conditions = conditions_of(condition)
+def running(
+    bounds: Bounds, binders: Sequence[Index], condition: Expr, factors: Sequence[Expr] = ()
+) -> Running | None:
+    """Return the condition as a comparison of a binder with an index of the same extent.
+
+    Of several, it is one with an index that no factor has, if there is one.
+    """
+    conditions, candidates = conditions_of(condition), []
     for c in conditions:
         found = compared_indices(bounds, binders, c)
         if found is None:
@@ -66,10 +71,10 @@ def running(bounds: Bounds, binders: Sequence[Index], condition: Expr) -> Runnin
         others = [x for x in conditions if x is not c]
         outside = tuple(x for x in others if free_indices(x).isdisjoint(binders))
         within = tuple(x for x in others if x not in outside)
-        if found.index in indices_of(within):
-            return None
-        return replace(found, within=within, outside=outside)
-    return None
+        if found.index not in indices_of(within):
+            candidates.append(replace(found, within=within, outside=outside))
+    free = indices_of(factors)
+    return min(candidates, key=lambda found: found.index in free, default=None)
 
 
 def compared_indices(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
@@ -106,7 +111,7 @@ def running_sum(scope: Scope, s: Summation) -> RunningSum | None:
     """Return the sum as one over the positions on one side of an index, else None."""
     if not s.brackets:
         return None
-    along = running(scope.frame.bounds, s.binders, s.condition)
+    along = running(scope.frame.bounds, s.binders, s.condition, s.others)
     if along is None:
         return None
     beside = tuple(i for i in s.binders if i is not along.binder)

@@ -217,6 +217,14 @@ def test_gradients_of_a_weighted_cumulative_sum_are_such_sums():
     assert backward[2].endswith("grad_x = (G.unsqueeze(1) * q).flip(0).cumsum(0).flip(0)")
 
 
+def test_a_segment_is_summed_up_to_the_index_that_its_values_lack():
+    """x[i,l] has one end of the segment and not the other, of the same size."""
+    op = made("op f(x[i,l]; size(l)=size(i)) -> y\ny[i,j] = sum[l | j < l and l < i](x[i,l])")
+    code = source(op)
+    assert "x.tril(-1)" in code and "unsqueeze" not in code
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
 def test_no_mask_of_all_pairs_is_made():
     """Nodes and edges: neither direction has a tensor of both."""
     op = made(

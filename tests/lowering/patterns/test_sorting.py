@@ -34,7 +34,7 @@ SORTS = (
     (
         "op f(x[n,c], w[c]; p=2) -> y",
         BY_VALUE + "y[n] = sum[c | rank[n,c] <= p](z[n,c]**2)",
-        "first_ranks(z, 1, 1 + p)",
+        "first_ranks(z, 1, p + 1)",
         lambda x, w: (x * w).sort(dim=1, stable=True).values[:, :3].square().sum(1),
     ),
     (
