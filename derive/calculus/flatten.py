@@ -35,7 +35,9 @@ from derive.calculus.guard_insertion import guarded_sum, is_certain
 from derive.calculus.guards import case_of, group_by_indices, only_case
 from derive.calculus.lets import Lets
 from derive.calculus.reindexing import reverse_reduction, reverse_sum
+from derive.calculus.softmax import log_normalizer, log_shares
 from derive.calculus.stabilise import (
+    expand_cancelling,
     exponential,
     merge_exponentials,
     stable_log,
@@ -66,7 +68,12 @@ def flatten(lets: Lets, e: ex.Expr) -> Poly:
     if isinstance(e, ex.Delta):
         return atom(ex.Delta(_position(lets, e.axis), _position(lets, e.position)))
     if isinstance(e, ex.Add):
-        return add(constant(0), *(flatten(lets, a) for a in e.args))
+        level = log_normalizer(e)
+        if level is None:
+            return add(constant(0), *(flatten(lets, a) for a in e.args))
+        # What lacks the indices of a softmax is in both: (f - m) - (logsumexp f - m).
+        parts = [flatten(lets, f) for f, own in log_shares(e) if own is level]
+        return expand_cancelling(lets, add(*parts, scale(flatten(lets, level), -1)))
     if isinstance(e, ex.Mul):
         return _flatten_product(lets, [flatten(lets, a) for a in ex.flat_operands(e, ex.Mul)])
     if isinstance(e, ex.Pow):

@@ -192,7 +192,7 @@ def _merge(lets: Lets, t: Term) -> Term:
         return t
     merged += named
     rest = [f for f in t.factors if f not in merged]
-    whole = _expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
+    whole = expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
     lets.used(_SHARE)
     factors = [Call("exp", (whole,))] if whole.terms else []
     return make_term(t.coef, t.binders, [*rest, *factors])
@@ -299,12 +299,12 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
     return scale(add(poly(()), *(_by_definition(lets, f) for f in t.factors)), exponent)
 
 
-def _expand_cancelling(lets: Lets, p: Poly) -> Poly:
+def expand_cancelling(lets: Lets, p: Poly) -> Poly:
     """p with names expanded where their terms cancel: (f - m) - (lse - m) = f - lse."""
     for t in p.terms:
         opened = _with_opened(lets, p, t)
         if opened is not None and len(opened.terms) < len(p.terms):
-            return _expand_cancelling(lets, opened)
+            return expand_cancelling(lets, opened)
     return p
 
 
@@ -418,7 +418,7 @@ def _log_of_product(lets: Lets, t: Term) -> Poly:
     remainder = poly([make_term(t.coef, (), rest)])
     if remainder is not ONE:
         outside.append(atom(Call("log", (remainder,))))
-    return _expand_cancelling(lets, add(poly(()), *outside))
+    return expand_cancelling(lets, add(poly(()), *outside))
 
 
 def _known_log(lets: Lets, factor: Expr) -> Poly | None:

@@ -17,7 +17,7 @@ from itertools import compress, product
 from derive.algebra.expr import Access, Expr, Index, Mul, Num, Pow, Reduce, Size
 from derive.module.checks import shape_of_absent
 from derive.notation.common_output import CommonOutput
-from derive.notation.operation import Choice, Number, Operation, Tensor
+from derive.notation.operation import Choice, KeepDim, Number, Operation, Tensor
 from derive.program.argument_types import backward_types
 from derive.program.cse import Line
 from derive.program.dataflow import read_parts
@@ -99,7 +99,12 @@ class Reductions:
 
 
 def reductions(split: CommonOutput) -> Reductions | None:
-    """Return the options of a split as reductions inside of one function, if all are."""
+    """Return the options of a split as reductions inside of one function, if all are.
+
+    None with a flag that keeps an axis: a reduction of all elements would lose it.
+    """
+    if any(isinstance(p, KeepDim) for p in split.common.parameters):
+        return None
     (name,) = split.common.outputs
     axes = split.equation.axes
     found: dict[str, Reduction] = {}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, takewhile
 
-from derive.algebra.expr import Composite, Expr, Index, Num, Param, Size, walk
+from derive.algebra.expr import Call, Composite, Expr, Index, Num, Param, Size, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.groups import groups_of
@@ -410,14 +410,28 @@ def _sized(op: Operation, frame: Frame, extent: str) -> tuple[tuple[str, ...], s
 
 
 def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:
-    """Return the size of an extent by its definition, without reading its own axes."""
+    """Return the size of an extent by its definition, without reading its own axes.
+
+    They are read for a size in the definition that these axes themselves limit.
+    """
+    extents = {e.name: e for e in op.extents}
+    given = extents[extent].size
+    parts = (
+        []
+        if given is None
+        else [extents[p.extent].size for p in walk(given) if isinstance(p, Size)]
+    )
+    limited = any(
+        isinstance(p, Call) and p.function == "minimum" and Size(extent) in walk(p) for p in parts
+    )
     sources = []
     for t in required_of(op):
-        axes = tuple(None if i is not None and i.extent == extent else i for i in axes_of(op, t))
+        axes = tuple(
+            None if i and i.extent == extent and not limited else i for i in axes_of(op, t)
+        )
         sources.append(ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes))
-    return ShapeSources({e.name: e for e in op.extents}, input_frame(op, frame), sources).size(
-        extent
-    )
+    shapes = ShapeSources(extents, input_frame(op, frame), sources)
+    return shapes.number(given) if given is not None and limited else shapes.size(extent)
 
 
 def _position_in_message(code: Code) -> str:

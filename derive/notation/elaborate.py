@@ -157,11 +157,11 @@ class Bodies:
                     for (op, _), a, b in zip(rest, sides, sides[1:], strict=False)
                 ]
                 return parts[0] if len(parts) == 1 else ex.And(tuple(parts))
-            case syntax.Both(args):
+            case syntax.Both(args) | syntax.Either(args):
+                # A later condition is evaluated only if the earlier ones leave the result open.
                 parts = [self.condition(a, env, guarded or n > 0) for n, a in enumerate(args)]
-                return ex.And(tuple(flat(parts, ex.And)))
-            case syntax.Either(args):
-                return ex.Or(tuple(flat([self.condition(a, env, guarded) for a in args], ex.Or)))
+                node = ex.And if isinstance(e, syntax.Both) else ex.Or
+                return node(tuple(flat(parts, node)))
             case syntax.Negation(arg):
                 return ex.Not(self.condition(arg, env, guarded))
             case syntax.Bind(kind) if kind in CONDITIONS:

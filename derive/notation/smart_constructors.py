@@ -226,18 +226,40 @@ def infinity(e: Raw) -> ex.Expr | None:
 
 
 def taken(e: syntax.Bind) -> syntax.Bind:
-    """Return the head with an ignored infinite branch as its condition."""
-    match e.args:
-        case (syntax.ApplySyntax("where", (test, then, other)),):
-            for value, branch, holds in (
-                (then, other, test),
-                (other, then, syntax.Negation(test, at=test.at)),
-            ):
-                if e.kind in _LEFT_OUT and infinity(branch) is _LEFT_OUT[e.kind]:
-                    both = (holds,) if e.condition is None else (e.condition, holds)
-                    condition = both[0] if len(both) == 1 else syntax.Both(both, at=both[0].at)
-                    return taken(replace(e, condition=condition, args=(value,)))
-    return e
+    """Return the head with its ignored infinite branches as its condition."""
+    ignored = _LEFT_OUT.get(e.kind)
+    found = None if ignored is None or len(e.args) != 1 else _apart(e.args[0], ignored)
+    if found is None:
+        return e
+    value, holds = found
+    both = (holds,) if e.condition is None else (e.condition, holds)
+    condition = both[0] if len(both) == 1 else syntax.Both(both, at=both[0].at)
+    return taken(replace(e, condition=condition, args=(value,)))
+
+
+def _apart(e: Raw, ignored: ex.Expr) -> tuple[Raw, Raw] | None:
+    """Return (e without an ignored branch, the condition that another is taken), else None.
+
+    where(c, where(d, -inf, x), y) is where(c, x, y) if not c or not d.
+    """
+    match e:
+        case syntax.ApplySyntax("where", (test, then, other)):
+            denied = syntax.Negation(test, at=test.at)
+            if infinity(other) is ignored:
+                return then, test
+            if infinity(then) is ignored:
+                return other, denied
+            if (found := _apart(then, ignored)) is not None:
+                value, holds = found
+                return replace(e, args=(test, value, other)), _either(denied, holds)
+            if (found := _apart(other, ignored)) is not None:
+                value, holds = found
+                return replace(e, args=(test, then, value)), _either(test, holds)
+    return None
+
+
+def _either(one: Raw, other: Raw) -> Raw:
+    return syntax.Either((one, other), at=one.at)
 
 
 # ------------------------------------------------------------------------------------------ desugar

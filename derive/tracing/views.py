@@ -11,6 +11,7 @@ import sympy
 from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.tracing import values as tv
+from derive.tracing.choices import leaves_out
 from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import unread
@@ -159,7 +160,7 @@ def cat(context: Context, tensors: Sequence[tv.TracedValue], dim: int = 0) -> tv
         made = _stacked(context, tensors, dim)
         which, axis, *rest = made.axes[dim:]
         return replace(made, axes=(*made.axes[:dim], (*which, *axis), *rest))
-    if not all(t.axes[dim] for t in tensors):
+    if not all(t.axes[dim] for t in tensors) or any(leaves_out(t.node) for t in tensors):
         return _concatenated_by_choice(context, tensors, dim)
     total = tv.Atom.new(sum(lengths))
     singles = []
@@ -215,6 +216,7 @@ def _concatenated_by_choice(
     *before, node = (v.node for v in values)
     for own, end in reversed(list(zip(before, ends, strict=False))):
         node = tv.apply("where", tv.Position(total) < end, own, node)
+    node = context.outward(node)
     made = tv.TracedValue((*axes[:dim], (total,), *axes[dim:]), node, tv.joint_kind(values))
     return context.named_variable(made, "joined")
 
@@ -236,7 +238,9 @@ def _stacked(context: Context, tensors: Sequence[tv.TracedValue], dim: int) -> t
     for n, own in reversed(list(enumerate(first))):
         node = tv.apply("where", tv.apply("==", tv.joined(axis), n), own, node)
     axes = context.axes_of(values)
-    return tv.TracedValue((*axes[:dim], axis, *axes[dim:]), node, tv.joint_kind(values))
+    return tv.TracedValue(
+        (*axes[:dim], axis, *axes[dim:]), context.outward(node), tv.joint_kind(values)
+    )
 
 
 @operation("flip")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from kit.equations import index
 
 from derive import derivation, parse
@@ -27,6 +28,22 @@ def test_a_softmax_is_exp_of_what_its_logsumexp_is_taken_off():
 def test_a_log_softmax_is_the_difference():
     (normal,) = found("y[i,j] = x[i,j] - log(sum[k](exp(x[i,k])))", "x[i,j]")
     assert normal.kind == "log_softmax"
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [
+        "b[i,j] = x[i,j] - max[k](x[i,k])\ny[i,j] = softmax[j](b[i,j])",
+        "y[i,j] = softmax[j](x[i,j] - mean[k](x[i,k]))",
+        "m[i] = max[k](x[i,k])\ny[i,j] = exp(x[i,j] - m[i])/sum[k](exp(x[i,k] - m[i]))",
+        "b[i,j] = x[i,j] - max[k](x[i,k])\ny[i,j] = log_softmax[j](b[i,j])",
+    ],
+)
+def test_a_shift_of_a_row_leaves_its_softmax(equations):
+    (normal,) = found(equations, "x[i,j]")
+    assert [e.tensor for e in walk(normal.body) if isinstance(e, Access)] == ["x"]
+    gradient = derivation(parse(f"op f(x[i,j]) -> y\n{equations}")).gradients["x"]
+    assert "max" not in str(gradient) and "m[i]" not in str(gradient)
 
 
 def test_the_condition_of_a_softmax_is_that_of_its_sum():

@@ -365,6 +365,17 @@ def test_a_size_that_is_no_product_has_a_check_of_its_own():
         f(full(2), full(4))
 
 
+def test_a_size_may_be_given_by_one_that_its_own_axis_limits():
+    """n has the axis of x, as far as o[n + 1] exists; o is one longer."""
+    f = derive.load(derive.parse("op f(x[t], o[k]; size(k)=size(n)+1) -> y\ny[n] = x[n]*o[n+1]"))
+    o = torch.arange(4.0)
+    for size in (3, 5):
+        x = torch.randn(size)
+        torch.testing.assert_close(f(x, o), x[:3] * o[1:])
+    with pytest.raises(ValueError, match="axis 0 of o has size 4, but must have size 3"):
+        f(torch.randn(2), o)
+
+
 def test_one_tensor_of_a_long_name_is_no_list_of_values():
     name = "an_operation_with_a_name_that_takes_more_than_half_a_line"
     op = derive.parse(f"op {name}(tensor[n,m,k]) -> y\ny[n,m,k] = tensor[n,m,k]*tensor[n,m,k]")

@@ -78,6 +78,20 @@ def test_a_mean_is_computed_before_it_is_rounded():
     torch.testing.assert_close(grad, (x.float().exp() / 4096).half(), rtol=0, atol=0)
 
 
+def test_each_option_keeps_the_axis_of_a_flag():
+    f = derive.load(
+        derive.parse(
+            "op f(x[n,c]; keepdim=keep(c), reduction=mean|none) -> mean: a | none: l\n"
+            "l[n] = logsumexp[c](x[n,c])\na = mean[n](l[n])"
+        )
+    )
+    x = torch.randn(3, 4, dtype=torch.float64)
+    for keepdim in (False, True):
+        rows = x.logsumexp(1, keepdim=keepdim)
+        torch.testing.assert_close(f(x, keepdim=keepdim, reduction="none"), rows)
+        torch.testing.assert_close(f(x, keepdim=keepdim), rows.mean(0))
+
+
 def test_nothing_is_saved_but_what_the_equation_needs():
     x, w = (torch.randn(5, 3, requires_grad=True) for _ in range(2))
     f = derive.load(derive.parse(LOSS))

@@ -411,6 +411,14 @@ def test_finite_functions_of_numbers(factor: str) -> None:
             "amin[i | x[i] > 1 and x[i] > 2](z[i])",
         ),
         (
+            "max[i](where(x[i] > 1, where(x[i] > 2, -inf, z[i]), x[i]))",
+            "max[i | not x[i] > 1 or not x[i] > 2](where(x[i] > 1, z[i], x[i]))",
+        ),
+        (
+            "max[i](where(x[i] > 1, x[i], where(x[i] > 2, z[i], -inf)))",
+            "max[i | x[i] > 1 or x[i] > 2](where(x[i] > 1, x[i], z[i]))",
+        ),
+        (
             "logsumexp[i | i > 1](where(x[i] > 1, z[i], -inf))",
             "logsumexp[i | i > 1 and x[i] > 1](z[i])",
         ),

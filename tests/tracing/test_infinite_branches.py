@@ -56,9 +56,24 @@ def bounded(s, m):
     return s.masked_fill(m, LOW).clamp(-5, 5).sigmoid()
 
 
+def beside_a_sink(s, m, sink):
+    rows = torch.cat([s.masked_fill(m, LOW), sink[:, None]], -1)
+    return rows.softmax(-1)[:, :-1]
+
+
+def one_of_two(s, m):
+    return torch.stack([s.masked_fill(m, LOW), s * 2], 1).amax(1)
+
+
 @pytest.mark.parametrize(
     ("function", "more", "said"),
     [
+        (beside_a_sink, (MASK, r(4)), "y[n,c] = p[n,c + start]"),
+        (
+            one_of_two,
+            (MASK,),
+            "y[n,c] = amax[k](where(k == 0 and m[n,c], -inf, where(k == 0, s[n,c], s[n,c]*2)))",
+        ),
         (added, (), "p[n,n2] = softmax[n2](where(n2 >= n + 1, -inf, s[n,n2]))"),
         (scaled, (MASK,), "p[n,c] = softmax[c](where(m[n,c], -inf, s2[n,c]))"),
         (with_a_bias, (MASK, r(4)), "y[n] = logsumexp[c](where(m[n,c], s[n,c] + bias[c], -inf))"),
