@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kit.programs.expressions import Expressions
@@ -26,6 +27,10 @@ class Equations(Expressions):
             return self.winner(n)
         if draw < (0.04 if last else 0.16):
             return self.truth(n)
+        if 0.16 < draw < 0.2 and not last:
+            made = self.ranks(n)
+            if made:
+                return made
         if 0.2 < draw < 0.28 and not last:
             made = self.whole_numbers(n)
             if made:
@@ -132,6 +137,29 @@ class Equations(Expressions):
                 if not self.reads(text, letter) and not self.classes[letter.of].group:
                     text = f"({text}) and {self.over(letter).text} < 9"
         return self.keep(n, scope, Text(text), kind="bool")
+
+    def ranks(self, n: int) -> str | None:
+        """The number of positions whose value comes before that of each.
+
+        The value is a product at most: a function rounds by its place in memory.
+        """
+        classes = [of for of in self.setting.single() if len(self.classes[of].letters) > 1]
+        if not classes:
+            return None
+        of = self.random.choice(classes)
+        letter = Letter(self.classes[of].letters[0], of)
+        scope = [*(a for a in self.left(2) if a.of != of), letter]
+        value = self.float(scope, 0).inner()
+        if not self.reads(value, letter):
+            value = f"{Text(value).inner()}*{self.over(letter).inner()}"
+        free = [a for a in self.classes[of].letters[1:] if not re.search(rf"\b{a}\b", value)]
+        if not free or "concat" in value:
+            return None
+        there = re.sub(rf"\b{letter.name}\b", free[0], value)
+        before = f"{there} {self.random.choice('<>')} {value}"
+        tied = f"{there} == {value} and {free[0]} < {letter.name}"
+        body = f"sum[{free[0]}]([{before} or {tied}])"
+        return self.keep(n, scope, Text(body), kind="int", target=of)
 
     def whole_numbers(self, n: int) -> str | None:
         """Positions computed from integers: ``p[n,k] = off[n] + k``."""
