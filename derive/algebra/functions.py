@@ -144,7 +144,12 @@ def over_hypot(x: Expr, _: Expr, value: Expr) -> Expr:
 
 def on_circle(x: Expr, _: Expr) -> Expr:
     """1/sqrt(1 - x^2)."""
-    return Pow(1 - x**2, num(Fraction(-1, 2)))
+    return inverse_root(1 - x**2)
+
+
+def inverse_root(x: Expr) -> Expr:
+    """1/sqrt(x)."""
+    return Pow(x, num(Fraction(-1, 2)))
 
 
 def bell(factor: int) -> Partial:
@@ -241,8 +246,8 @@ class ScalarFunction:
 
 
 _IN_MATH = frozenset(
-    "exp expm1 tanh tan exp2 log2 log10 log sin cos asin acos atan sinh cosh erf erfc lgamma log1p "
-    "atan2 hypot".split()
+    "exp expm1 tanh tan exp2 log2 log10 log sin cos asin acos atan sinh cosh asinh acosh atanh erf "
+    "erfc lgamma log1p atan2 hypot".split()
 )
 
 POWERS: Mapping[str, Fraction] = {
@@ -331,6 +336,17 @@ _ROWS = (
     _unary(
         "cosh", np.cosh, lambda x, y: Call("sinh", (x,)), sympy="cosh", least=1, **_GROWS, **_EVEN
     ),
+    _unary(
+        "asinh", np.arcsinh, lambda x, y: inverse_root(x**2 + 1), sympy="asinh", linear=True, **_ODD
+    ),
+    _unary(
+        *("acosh", np.arccosh, lambda x, y: inverse_root(x**2 - 1)),
+        sympy="acosh",
+        least=0,
+        total=False,
+        domain=(1, math.inf),
+    ),
+    _unary("atanh", np.arctanh, lambda x, y: 1 / (1 - x**2), sympy="atanh", **_WITHIN_1, **_ODD),
     _unary("erf", elementwise(math.erf), bell(2), sympy="erf", **_UNIT, **_ODD),
     _unary("erfc", elementwise(math.erfc), bell(-2), sympy="erfc", least=0, most=2),
     _unary(

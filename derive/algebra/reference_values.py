@@ -211,9 +211,11 @@ def truncated(x: Any) -> Any:
 EXACT: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(mpmath, name) for name in ("exp", "expm1", "log", "log1p", "atan2")},
     **{name: getattr(mpmath, name) for name in ("sin", "cos", "tan", "asin", "acos", "atan")},
-    **{name: getattr(mpmath, name) for name in ("sinh", "cosh", "tanh", "erf", "erfc")},
+    **{name: getattr(mpmath, name) for name in ("sinh", "cosh", "tanh", "asinh", "acosh")},
     **{name: getattr(mpmath, name) for name in ("sign", "floor", "ceil", "digamma")},
-    **{name: getattr(mpmath, name) for name in ("log10", "hypot", "erfinv")},
+    **{
+        name: getattr(mpmath, name) for name in ("atanh", "erf", "erfc", "log10", "hypot", "erfinv")
+    },
     "abs": abs,
     "trunc": truncated,
     "round": mpmath.nint,

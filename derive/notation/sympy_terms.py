@@ -327,6 +327,11 @@ class Terms:
         a, b = map(self.value, e.args)
         return syntax.rest(a, b)
 
+    def _reciprocal(self, e: Any) -> Raw:
+        """cot x = 1/tan x, and so on."""
+        (x,) = e.args
+        return self.value(1 / _RECIPROCALS[type(e)](x))
+
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
@@ -362,6 +367,11 @@ class Terms:
         return self.index(e)
 
 
+_RECIPROCALS = {
+    **{sympy.cot: sympy.tan, sympy.sec: sympy.cos, sympy.csc: sympy.sin},
+    **{sympy.coth: sympy.tanh, sympy.sech: sympy.cosh, sympy.csch: sympy.sinh},
+}
+
 _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (Idx, Terms._idx),
     (Symbol, Terms._symbol),
@@ -380,6 +390,7 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.logic.boolalg.BooleanAtom, Terms._truth),
     (sympy.Max | sympy.Min, Terms._extreme),
     (sympy.Mod, Terms._rest),
+    (tuple(_RECIPROCALS), Terms._reciprocal),
     (sympy.polygamma, Terms._polygamma),
     (sympy.re | sympy.conjugate, Terms._real),
     (sympy.im, Terms._imaginary),

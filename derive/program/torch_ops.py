@@ -210,9 +210,9 @@ def _window_ops() -> Iterator[TorchOp]:
 
 
 _FUNCTIONS = (
-    "abs acos asin atan ceil clamp clamp_max clamp_min cos cosh digamma erf erfc exp expm1 floor "
-    "frac lgamma log log1p reciprocal relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh "
-    "trunc"
+    "abs acos acosh asin asinh atan atanh ceil clamp clamp_max clamp_min cos cosh digamma erf erfc "
+    "exp expm1 floor frac lgamma log log1p reciprocal relu round rsqrt sigmoid sign sin sinh sqrt "
+    "square tan tanh trunc"
 )
 _READS = "rt.read_at", "rt.read_at_if_any"
 _IF_ANY = "rt.index_add_if_any", "rt.scatter_add_if_any"

@@ -122,15 +122,6 @@ def _gelu(a: TracedNode, approximate: str = "none") -> TracedNode:
     return half * a * (1 + apply("erf", a / apply("sqrt", 2)))
 
 
-def _asinh(a: TracedNode) -> TracedNode:
-    """The logarithm of a + sqrt(1 + a**2), whose terms cancel where a is negative."""
-
-    def positive(a: TracedNode) -> TracedNode:
-        return apply("log1p", a + a**2 / (1 + apply("sqrt", 1 + a**2)))
-
-    return where(a < 0, -positive(-a), positive(a))
-
-
 _APART = {"abs", "detach", "int", "logsigmoid", "round", "softplus"}
 """Functions that have readings of their own."""
 _SAME = [name for name in WRITTEN if arity(name) == 1 and name not in _APART]
@@ -156,9 +147,6 @@ _ACTIVATIONS: dict[str, Function] = {
     "silu silu_": lambda a: a * apply("sigmoid", a),
     "gelu": _gelu,
     "special_ndtri": lambda a: apply("sqrt", TracedNumber(2)) * apply("erfinv", 2 * a - 1),
-    "atanh arctanh": lambda a: (apply("log1p", a) - apply("log1p", -a)) / 2,
-    "asinh arcsinh": _asinh,
-    "acosh arccosh": lambda a: apply("log1p", a - 1 + apply("sqrt", (a - 1) * (a + 1))),
     "mish": lambda a: a * apply("tanh", apply("softplus", a)),
     "leaky_relu leaky_relu_": lambda a, slope=0.01: where(a > 0, a, TracedNumber(slope) * a),
     "elu elu_": _elu,

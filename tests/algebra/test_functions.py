@@ -42,6 +42,9 @@ SMOOTH = {
     "sinh": (-2.0, 0.0, 0.7),
     "cosh": (-2.0, 0.0, 0.7),
     "tanh": (-2.0, 0.0, 0.7),
+    "asinh": (-2.0, 0.0, 0.7),
+    "acosh": (1.2, 3.0),
+    "atanh": (-0.7, 0.0, 0.4),
     "sigmoid": (-30.0, -2.0, 0.0, 0.7),
     "softplus": (-30.0, -2.0, 0.0, 0.7, 19.0),
     "logsigmoid": (-30.0, -2.0, 0.0, 0.7, 19.0),
@@ -73,6 +76,9 @@ KINKS = {
     "asin": (1.0, -1.0),
     "acos": (1.0, -1.0),
     "tanh": (INF, -800.0),
+    "asinh": (1e200, INF, -INF),
+    "acosh": (1.0, INF),
+    "atanh": (1.0, -1.0),
     "erf": (800.0, INF),
     "lgamma": (0.0,),
     "digamma": (0.0, INF),
@@ -403,7 +409,7 @@ def test_what_is_whole_and_what_the_math_module_has(name):
     # Of integers torch has no frac, which is 0.
     assert row.whole == (is_whole and name != "frac")
     if row.in_math:
-        at = (0.5,) * row.arity
+        at = (0.5 if row.domain is None else max(0.5, row.domain[0]),) * row.arity
         assert getattr(math, name)(*at) == pytest.approx(float(row.numpy(*at)))
 
 

@@ -339,6 +339,15 @@ def test_a_condition_that_sympy_decides() -> None:
     assert [e.kind for e in op.equations] == ["bool", "float"]
 
 
+@pytest.mark.parametrize(
+    ("name", "below"),
+    [("cot", "tan"), ("sec", "cos"), ("csc", "sin"), ("coth", "tanh"), ("sech", "cosh")],
+)
+def test_reciprocals_of_functions(name: str, below: str) -> None:
+    op = Operation("f", Eq(y[i], getattr(sympy, name)(x[i])))
+    assert op == parse(f"op f(x[i]) -> y; y[i] = 1/{below}(x[i])")
+
+
 def test_infinities() -> None:
     """A branch that a maximum leaves out is its condition; elsewhere there is none."""
     left_out = Piecewise((A[i, k], A[i, k] > 1), (-sympy.oo, True))

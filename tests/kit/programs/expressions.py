@@ -10,7 +10,7 @@ from kit.programs.parts import Letter, Text
 from kit.programs.reading import Scope
 
 ONE = ("tanh", "sigmoid", "sin", "cos", "softplus", "square", "erf", "erfc", "atan", "relu", "abs",
-       "logsigmoid", "exp")  # fmt: skip
+       "logsigmoid", "exp", "asinh")  # fmt: skip
 BOUNDED = ("exp", "expm1", "sinh", "cosh", "tan", "asin", "acos")
 """Functions of a number between -0.9 and 0.9."""
 ABOVE = ("log", "sqrt", "rsqrt", "log1p", "lgamma", "digamma")
@@ -21,7 +21,12 @@ EXACT = ("relu", "abs", "square", "sign", "floor", "relu", "abs")
 """Functions that keep dyadic numbers exact."""
 POSITIVE = {"exp", "cosh", "sigmoid", "softplus", "erfc", "acos"}
 ALIKE = {
-    **{"exp": ("exp2",), "sigmoid": ("expit",), "asin": ("erfinv",), "log": ("log2", "log10")},
+    **{
+        "exp": ("exp2",),
+        "sigmoid": ("expit",),
+        "asin": ("erfinv", "atanh"),
+        "log": ("log2", "log10"),
+    },
     "maximum": ("hypot", "logaddexp"),
     "minimum": ("remainder", "fmod"),
 }
