@@ -398,6 +398,8 @@ def cast(context: Context, x: Any) -> Any:
     if not isinstance(x, TracedValue):
         return x  # a number, which torch makes a tensor in a vmap
     dtype = str(context.node.meta["val"].dtype)
+    if dtype.startswith(("torch.float8", "torch.float4")):
+        raise unread(f"a cast to {dtype} rounds; pass the rounded tensor as an argument")
     kind = "bool" if "bool" in dtype else "int" if "int" in dtype else "float"
     if kind == x.kind:
         return x

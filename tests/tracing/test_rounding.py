@@ -91,3 +91,16 @@ def test_writes_to_the_data_of_a_tensor_are_refused():
 
     with pytest.raises(derive.DeriveError, match="in place"):
         derive.read_torch(clipped, X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_a_cast_to_8_bits_is_no_identity(dtype):
+    """Fake quantization with a straight-through gradient."""
+
+    def quantized(x):
+        scale = x.abs().amax(-1, keepdim=True) / 448
+        rounded = (x / scale).to(dtype).to(x.dtype) * scale
+        return x + (rounded - x).detach()
+
+    with pytest.raises(derive.DeriveError, match=f"a cast to {dtype} rounds; pass the rounded"):
+        derive.read_torch(quantized, torch.randn(3, 4))
