@@ -48,7 +48,7 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     """Return a comparison of a and b, folded if it is constant.
 
     It is constant for two numbers, for an index and a negative number, and for positions with a
-    known difference. A bool compared as 1 or 0 is the bool itself: where(c, 1, 0) != 0 is c.
+    known difference. A bool compared as 1 or 0 is the bool itself: where(c, 1, 0) > 0 is c.
     """
     m, n = map(_constant, (a, b))
     if m is not None and n is not None:
@@ -60,12 +60,9 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
         return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
     match a:
         case TracedApply("where", (c, x, y)) if isinstance(b, TracedNumber):
-            made = where(c, fold_comparison(symbol, x, b), fold_comparison(symbol, y, b))
-            if isinstance(made, TracedNumber):
-                return made
-    match symbol, a, b:
-        case "!=", TracedApply("where", (c, TracedNumber(1), TracedNumber(0))), TracedNumber(0):
-            return c
+            match fold_comparison(symbol, x, b), fold_comparison(symbol, y, b):
+                case TracedNumber(first), TracedNumber(second):
+                    return as_node(first) if first == second else c if first else negated(c)
     return apply(symbol, a, b)
 
 

@@ -215,3 +215,8 @@ def test_a_branch_that_changes_an_argument_is_refused():
 
     with pytest.raises(derive.DeriveError, match="changes an argument"):
         derive.read_torch(f, X)
+
+
+def test_a_triangle_of_ones_compared_is_a_comparison_of_positions():
+    read = derive.read_torch(lambda x: x * (torch.ones_like(x).tril() < 1), torch.ones(3, 4))
+    assert str(read).endswith("*[c > n]")
