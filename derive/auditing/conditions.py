@@ -154,9 +154,14 @@ class Judge:
         """Report a gradient as wrong if it is at two scales: at one, the forward itself may fail.
 
         Where the error grows slowly with the scale, the forward only approximates: it is fragile.
+        So is one that autograd does not follow, and is constant there: a root beyond its bounds.
         """
         met: dict[tuple[int | None, str], AuditFinding] = {}
+        ended = set()
         for who, factor, point in scaled(base, self.names, self._may_scale, _FACTORS):
+            if who in ended or not self.enter(point.condition):
+                ended.add(who)  # larger ones would not end either
+                continue
             for found in self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE):
                 key = (found.n, who)
                 if found.level != WRONG:
@@ -243,8 +248,10 @@ class Judge:
             level, given = silent, made.given.get(n)
             if given is None and n in self.without:
                 level = REMARK  # backward declares it a constant
-            if overflow is not None and given is not None and not bool(given.isfinite().all()):
-                level = overflow
+            if overflow is not None and given is not None:
+                flat = not self.subject.believed and _is_flat(made, n)
+                if flat or not bool(given.isfinite().all()):
+                    level = overflow
             is_wrong = True
             yield AuditFinding(n, f"{condition}{by_how_much(made, n)}", level)
         for text in () if is_wrong else made.changed:
@@ -484,6 +491,15 @@ class Judge:
             yield AuditFinding(
                 None, f"{text}; decorate with torch.amp.custom_fwd and custom_bwd", REMARK
             )
+
+
+def _is_flat(made: Outcome, n: int) -> bool:
+    """True if the right gradient is 0 wherever that of backward is not near it."""
+    given, right = made.given[n].double(), made.right[n].double()
+    if given.shape != right.shape:
+        return False
+    far = (given - right).abs() > _FAR * right.abs()
+    return bool(far.any()) and not bool(right[far].any())
 
 
 def _is_right(

@@ -28,6 +28,10 @@ SECONDS = 120.0
 _MOST_DEATHS = 6
 _LEAST_SECONDS = 5.0
 """The least time limit after a part has timed out; also twice what precedes the first part."""
+_SHARE = 8
+"""A part may take this fraction of the time, and 4 times what precedes the first part."""
+LAST = "in the search for an explanation"
+"""The part that may take as long as all others."""
 
 
 class EndedError(Exception):
@@ -42,8 +46,9 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
     if not may_fork():
         return run(lambda part: True), {}
     ended: dict[str, str] = {}
+    most = seconds
     while True:
-        result, part, how, before = _fork_once(run, frozenset(ended), seconds)
+        result, part, how, before = _fork_once(run, frozenset(ended), seconds, most)
         if not how:
             if isinstance(result, RuntimeError) and "fork" in str(result):
                 # A forked process lacks the autograd threads that a GPU needs.
@@ -67,7 +72,9 @@ def may_fork() -> bool:
     return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
-def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float) -> Any:
+def _fork_once(
+    run: Callable[[Enter], Any], left_out: frozenset[str], seconds: float, most: float
+) -> Any:
     """Fork once: (result, last part, how it ended, '' if normally, seconds before the first)."""
     start = time.monotonic()
     read, write = os.pipe()
@@ -78,42 +85,37 @@ def _fork_once(run: Callable[[Enter], Any], left_out: frozenset[str], seconds: f
         os.close(read)
         _child(run, left_out, write)
     os.close(write)
-    data, timed_out = _received(read, start + seconds)
+    part, result, complete, before, data = "", None, False, 0.0, b""
+    until, limit = start + seconds, seconds
+    while True:
+        left = until - time.monotonic()
+        timed_out = left <= 0 or not select([read], [], [], left)[0]
+        more = b"" if timed_out else os.read(read, 1 << 16)
+        if not more:
+            break
+        data += more
+        while len(data) >= 8 and len(data) >= 8 + (size := int.from_bytes(data[:8], "big")):
+            kind, value = pickle.loads(data[8 : 8 + size])
+            data = data[8 + size :]
+            if kind == "result":
+                result, complete = value, True
+                continue
+            part, at = value
+            before = before or at - start
+            share = max(seconds / _SHARE, 4 * before, _LEAST_SECONDS)
+            limit = most if part == LAST else min(seconds, share)
+            until = at + most if part == LAST else min(start + seconds, at + limit)
     os.close(read)
     if timed_out:
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    part, result, complete, before = "", None, False, 0.0
-    while data:
-        size = int.from_bytes(data[:8], "big")
-        if len(data) < 8 + size:
-            break
-        kind, value = pickle.loads(data[8 : 8 + size])
-        data = data[8 + size :]
-        if kind == "part":
-            part, at = value
-            before = before or at - start
-        else:
-            result, complete = value, True
     if complete:
         return result, part, "", before
     if timed_out:
-        return None, part, f"does not end within {seconds:g} s", before
+        return None, part, f"does not end within {limit:.3g} s", before
     if os.WIFSIGNALED(status):
         return None, part, f"dies ({signal.Signals(os.WTERMSIG(status)).name})", before
     return None, part, f"ends with code {os.waitstatus_to_exitcode(status)}", before
-
-
-def _received(read: int, until: float) -> tuple[bytes, bool]:
-    parts: list[bytes] = []
-    while True:
-        left = until - time.monotonic()
-        if left <= 0 or not select([read], [], [], left)[0]:
-            return b"".join(parts), True
-        part = os.read(read, 1 << 16)
-        if not part:
-            return b"".join(parts), False
-        parts.append(part)
 
 
 def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) -> None:

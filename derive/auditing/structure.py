@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations, combinations_with_replacement, product
 from typing import Any
 
 from derive.auditing.points import (
@@ -30,6 +30,8 @@ Path = tuple[Any, ...]
 
 _SHORT = 4
 """Axes up to this size, such as quaternion components, may be indexed by constants."""
+_PARTS = 12
+"""Rows are searched for a part of a kind up to this size."""
 _EXACT = 1e-5
 
 
@@ -97,7 +99,33 @@ def kind_of(tensors: Sequence[Any]) -> Kind | None:
         return None
     varies = any(bool((t != t.reshape(-1)[0]).any()) for t in double)
     kinds = (own for own in _KINDS if varies or own[1].moves)
-    return next((kind for test, kind in kinds if all(test(t) for t in double)), None)
+    found = next((kind for test, kind in kinds if all(test(t) for t in double)), None)
+    return found or _kind_of_part(double)
+
+
+def _kind_of_part(tensors: Sequence[Any]) -> Kind | None:
+    """Return the kind of rows of which a part has length 1, as a pose has a unit quaternion."""
+    size = min(t.shape[-1] if t.ndim else 0 for t in tensors)
+    for length, start in product(range(2, min(size, _PARTS)), range(min(size, _PARTS))):
+        if start + length > size or not all(_is_unit(_part(t, start, length)) for t in tensors):
+            continue
+
+        def keep(t: Any, at: tuple[int, int] = (start, length)) -> Any:
+            new, part = t.clone(), _part(t, *at)
+            _part(new, *at).copy_(part / part.norm(dim=-1, keepdim=True))
+            return new
+
+        def tangent(g: Any, t: Any, at: tuple[int, int] = (start, length)) -> Any:
+            new, part, along = g.clone(), _part(t, *at), _part(g, *at)
+            _part(new, *at).sub_(part * (along * part).sum(-1, keepdim=True))
+            return new
+
+        return Kind("rows of which a part has length 1", keep, tangent)
+    return None
+
+
+def _part(t: Any, start: int, length: int) -> Any:
+    return t[..., start : start + length]
 
 
 def _square(t: Any) -> bool:

@@ -36,7 +36,7 @@ from derive.auditing.gradients import (
     second_order,
     with_raw,
 )
-from derive.auditing.isolation import Enter, isolated
+from derive.auditing.isolation import LAST, Enter, isolated
 from derive.auditing.points import is_float, is_tensor, random_like
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
@@ -379,7 +379,7 @@ class Audit:
     # ---------------------------------------------------------- what is known
 
     def _explained(self, at_all: Sequence[int]) -> Explanation | None:
-        if not at_all and not self.given.explain:
+        if (not at_all and not self.given.explain) or not self.enter(LAST):
             return None
         calls = [(made, self._wrong(made)) for made in self.outcomes]
         found: Explanation | None = None
@@ -404,8 +404,8 @@ class Audit:
         for n in every:
             wrong = [t for t in told.wrong.get(n, []) if t]
             if n in at_all:
-                assert explained is not None
-                wrong = [explained.why.get(n) or self._unexplained(n), *wrong]
+                why = "" if explained is None else explained.why.get(n)
+                wrong = [why or self._unexplained(n), *wrong]
             wrong += of_all
             if n in constant and n not in at_all:
                 rows.append(InputVerdict(self.names[n], True, constant=constant[n]))

@@ -47,3 +47,19 @@ def test_what_precedes_the_parts_has_time_after_a_part_that_hangs(monkeypatch):
 
     found, ended = isolated(run, 1.2)
     assert found == "done" and ended == {"here": "does not end within 1.2 s"}
+
+
+def test_a_part_that_hangs_leaves_time_for_others_and_for_the_explanation(monkeypatch):
+    monkeypatch.setattr(isolation, "_LEAST_SECONDS", 0.5)
+
+    def run(enter):
+        if enter("here"):
+            time.sleep(60)
+        if enter(isolation.LAST):
+            time.sleep(1)  # as a search takes
+        return "done"
+
+    start = time.monotonic()
+    found, ended = isolated(run, 4.0)
+    assert found == "done" and ended == {"here": "does not end within 0.5 s"}
+    assert time.monotonic() - start < 4

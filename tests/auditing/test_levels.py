@@ -469,6 +469,48 @@ def test_a_root_by_bisection_is_judged_by_differences():
         assert audited(forward, back, torch.rand(3, 4) + 0.5, newton).verdict == "right"
 
 
+@pytest.mark.parametrize(("factor", "verdict"), [(1, "right"), (2, "wrong")])
+def test_a_part_of_a_row_keeps_its_length(factor, verdict):
+    # A place and a rotation, whose inverse is its conjugate.
+    def forward(ctx, pose, x):
+        place, turn = pose[:, :2], pose[:, 2:]
+        kept(ctx, turn, x)
+        c, s = turn.unbind(-1)
+        turned = torch.stack([c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]], -1)
+        return place + turned / turn.norm(dim=-1, keepdim=True)
+
+    def back(ctx, G):
+        turn, x = ctx.saved_tensors
+        c, s = turn.unbind(-1)
+        turned = torch.stack([c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]], -1)
+        angle = factor * (G[:, 1] * turned[:, 0] - G[:, 0] * turned[:, 1])
+        by_turn = torch.stack([-angle * s, angle * c], -1)
+        by_x = torch.stack([c * G[:, 0] + s * G[:, 1], c * G[:, 1] - s * G[:, 0]], -1)
+        return torch.cat([G, by_turn], -1), by_x
+
+    turn = torch.nn.functional.normalize(torch.randn(5, 2, dtype=torch.float64), dim=-1)
+    pose = torch.cat([torch.randn(5, 2, dtype=torch.float64), turn], -1)
+    assert audited(forward, back, pose, torch.randn(5, 2)).verdict == verdict
+
+
+@pytest.mark.parametrize(("power", "verdict"), [(1, "wrong"), (-1, "fragile")])
+def test_a_root_beyond_the_bounds_of_its_bisection_is_fragile(power, verdict):
+    def forward(ctx, y):
+        low, high = torch.full_like(y, -2.0), torch.full_like(y, 2.0)
+        for _ in range(50):
+            middle = (low + high) / 2
+            less = middle**3 + middle < y
+            low, high = torch.where(less, middle, low), torch.where(less, high, middle)
+        kept(ctx, low)
+        return low
+
+    def back(ctx, G):
+        return G * (3 * ctx.saved_tensors[0] ** 2 + 1) ** power
+
+    report = audited(forward, back, torch.tensor([0.01, 1.0, -2.0]))
+    assert report.verdict == verdict
+
+
 def test_a_buffer_that_requires_a_gradient_is_judged():
     def forward(ctx, x):
         kept(ctx, x)
