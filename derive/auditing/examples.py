@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MethodType
 from typing import Any
 
 from derive.auditing.conditions import Judge, runs
@@ -24,29 +25,42 @@ def with_wide_modules(
 
     Also returns the numbers of those parameter arguments.
     """
-    import torch
-
     made, owned = [], set()
     for example in examples:
         copies: dict[int, Any] = {}
-        args = list(example)
+        args = [_with_copies(arg, copies) for arg in example]
         for n, arg in enumerate(args):
-            if isinstance(arg, torch.nn.Module):
-                try:
-                    other = copy.deepcopy(arg).double()
-                except Exception:
-                    continue
-                copies |= {
-                    id(old): new
-                    for old, new in zip(arg.parameters(), other.parameters(), strict=True)
-                }
-                args[n] = other
-        for n, arg in enumerate(args):
-            if id(arg) in copies:
+            if is_float(arg) and id(arg) in copies:
                 args[n] = copies[id(arg)]
                 owned.add(n)
         made.append(tuple(args))
     return made, frozenset(owned)
+
+
+def _with_copies(value: Any, copies: dict[int, Any]) -> Any:
+    """Copy modules, also in lists, tuples and dicts, and those whose methods are given.
+
+    ``copies`` has the copies of modules and of their parameters by the ids of the originals.
+    """
+    import torch
+
+    if type(value) in (list, tuple):
+        return type(value)(_with_copies(part, copies) for part in value)
+    if type(value) is dict:
+        return {key: _with_copies(part, copies) for key, part in value.items()}
+    if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):
+        return MethodType(value.__func__, _with_copies(value.__self__, copies))
+    if not isinstance(value, torch.nn.Module):
+        return value
+    if id(value) not in copies:
+        try:
+            other = copy.deepcopy(value).double()
+        except Exception:
+            return value
+        copies[id(value)] = other
+        for old, new in zip(value.parameters(), other.parameters(), strict=True):
+            copies[id(old)] = new
+    return copies[id(value)]
 
 
 def told_constants(examples: Sequence[tuple[Any, ...]], owned: frozenset[int]) -> set[int] | None:

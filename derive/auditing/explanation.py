@@ -291,7 +291,17 @@ def _add_edit_explanations(
     # Random values may lack the kind of an argument, such as symmetric.
     kinds = calls.structure.kinds
     others = [] if kinds else [o for o in several if all(o is not p for p in own)]
+    others += _lengthened_outcomes(subject, calls.structure)
     why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
+
+
+def _lengthened_outcomes(subject: Subject, structure: Structure) -> Iterator[Outcome]:
+    """Yield outcomes at other sizes of short axes: there, a number may be told from a size."""
+    for args in structure.lengthened():
+        if runs(subject, args):
+            cotangents = _none_on_error(lambda a=args: random_cotangents(subject, a, 5))
+            if cotangents is not None:
+                yield outcome(subject, args, cotangents)
 
 
 def _explain_detached(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:

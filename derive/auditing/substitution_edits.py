@@ -416,9 +416,13 @@ def _changed_assignments(part: Any) -> Made:
             parts = index.elts if isinstance(index, ast.Tuple) else [index]
             places = ", ".join(map(ast.unparse, parts))
             text = f"{ast.unparse(whole)}.index_put_([{places}], {ast.unparse(value)}, True)"
+            what = f"{ast.unparse(part)} keeps one value of each place; it should sum them"
+            cut = [n for n, p in enumerate(parts) if ast.unparse(p) != ":"]
             if not any(isinstance(x, ast.Slice) for x in ast.walk(index)):
-                what = f"{ast.unparse(part)} keeps one value of each place; it should sum them"
                 yield ast.Expr(parsed(text)), what
+            elif len(cut) == 1 and not isinstance(parts[n := cut[0]], ast.Slice):
+                text = f"{ast.unparse(whole)}.index_add_({n}, {ast.unparse(parts[n])}, "
+                yield ast.Expr(parsed(f"{text}{ast.unparse(value)})")), what
     match part:
         case ast.Assign(targets=[ast.Subscript() | ast.Name() as target], value=value):
             after: ast.stmt = ast.AugAssign(target, ast.Add(), value)

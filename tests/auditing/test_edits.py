@@ -108,6 +108,47 @@ def test_an_assignment_at_positions_that_repeat_should_sum():
     assert "other[which] = -grad keeps one value of each place" in report.rows[1].wrong
 
 
+class LinearColumns(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, table, at):
+        low = at.long()
+        part = at - low
+        ctx.save_for_backward(table, low, part)
+        return table[:, low] * (1 - part) + table[:, low + 1] * part
+
+    @staticmethod
+    def backward(ctx, g):
+        table, low, part = ctx.saved_tensors
+        places, weight = torch.cat([low, low + 1]), torch.cat([1 - part, part])
+        of_table = torch.zeros_like(table)
+        of_table[:, places] = g.repeat(1, 2) * weight
+        return of_table, (g * (table[:, low + 1] - table[:, low])).sum(0)
+
+
+def test_an_assignment_to_columns_that_repeat_should_sum():
+    report = derive.audit(LinearColumns, torch.randn(3, 4), torch.tensor([0.25, 1.5, 1.25, 2.5]))
+    assert [row.right for row in report.rows] == [False, True]
+    assert "keeps one value of each place; it should sum them" in report.rows[0].wrong
+
+
+class HalvedSquares(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return weight * torch.tensor(x.tolist(), dtype=x.dtype) ** 2 / 4
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        return (g * weight).sum(0) * x, g * x**2 / 4
+
+
+def test_a_number_that_is_the_size_of_a_short_axis_is_no_mean():
+    report = derive.audit(HalvedSquares, torch.randn(5), torch.rand(2, 5))
+    assert [row.right for row in report.rows] == [False, True]
+    assert "factor 1/2 is missing" in report.rows[0].wrong
+
+
 class MaskedSquares(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, kept):

@@ -214,25 +214,30 @@ def test_columns_of_a_table_that_are_equal_stay_equal(name):
     assert report.verdict == "right", str(report)
 
 
-def test_parameters_of_a_module_are_those_of_the_module():
+@pytest.mark.parametrize("given", ["module", "list", "method"])
+def test_parameters_of_a_module_are_those_of_the_module(given):
     class Again(Function):
         @staticmethod
         def forward(ctx, x, module, *weights):
-            ctx.module = module
+            ctx.module = module[0] if given == "list" else module
             kept(ctx, x)
-            return module(x)
+            return ctx.module(x)
 
         @staticmethod
         def backward(ctx, G):
             with torch.enable_grad():
                 x = ctx.saved_tensors[0].detach().requires_grad_()
                 y = ctx.module(x)
-            dx, *rest = torch.autograd.grad(y, (x, *ctx.module.parameters()), G)
+            own = getattr(ctx.module, "__self__", ctx.module)
+            dx, *rest = torch.autograd.grad(y, (x, *own.parameters()), G)
             return dx, None, *rest
 
-    layer = torch.nn.Linear(4, 3)
-    report = derive.audit(Again, torch.randn(5, 4), layer, *layer.parameters())
+    layer = torch.nn.Linear(4, 3).double()
+    module = {"module": layer, "list": [layer], "method": layer.forward}[given]
+    x = torch.randn(5, 4, dtype=torch.float64)
+    report = derive.audit(Again, x, module, *layer.parameters())
     assert report.verdict == "right" and len(report.rows) == 3
+    assert not any("does not read" in text for text in report.remarks)
 
 
 # ------------------------------------------------------------------ three levels
