@@ -569,7 +569,11 @@ def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
 
 def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
     """Return that a guard is false, in terms of the shapes of inputs, with its statement."""
+    from sympy.printing.str import StrPrinter
     from torch.utils._sympy.printers import PythonPrinter
+
+    class WithQuotients(PythonPrinter):
+        _print_Mul, _print_Pow = StrPrinter._print_Mul, StrPrinter._print_Pow
 
     names: dict[Any, Any] = {}
     for name, value in inputs.items():
@@ -579,6 +583,6 @@ def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValu
                 if size.is_Symbol:
                     names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
     names |= {x: sympy.Symbol(repr(float(x))) for x in asked.atoms(sympy.Float)}
-    text = PythonPrinter().doprint(substitute_symbols(asked, names))
+    text = WithQuotients().doprint(substitute_symbols(asked, names))
     place = sizes.asked().get(asked)
     return f"{text} is false ({place})" if place else f"{text} is false"

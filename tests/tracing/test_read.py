@@ -255,6 +255,18 @@ def test_a_branch_on_sizes_is_seen(function, said):
         derive.read_torch(function, torch.randn(4, 3))
 
 
+def test_a_product_of_two_block_diagonal_matrices_is_read():
+    def monarch(x, left, right):
+        blocks = x.reshape(-1, right.shape[1], left.shape[1])
+        inner = torch.einsum("nka,kca->nkc", blocks, left)
+        y = torch.einsum("nck,cdk->ncd", inner.transpose(1, 2), right)
+        return y.reshape(x.shape[0], -1)
+
+    with pytest.warns(derive.DeriveWarning, match="at an axis of size 1"):
+        op = derive.read_torch(monarch, *map(torch.randn, ((5, 6), (3, 2, 2), (2, 3, 3))))
+    assert [e.name for e in op.equations] == ["inner", "y", "joined"]
+
+
 def test_a_branch_that_takes_other_arguments_is_seen():
     """Where x has more rows than columns, only as many positions as columns are taken."""
 

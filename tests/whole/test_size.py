@@ -8,9 +8,9 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 91_100,
+    "derive": 91_120,
     "derive/algebra": 4_700,
-    "derive/auditing": 7_100,
+    "derive/auditing": 7_130,
     "derive/blocks": 700,
     "derive/calculus": 7_600,
     "derive/catalog": 1_700,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_460,
+    "derive/tracing": 11_470,
     "templates": 1_900,
-    "tests": 73_400,
+    "tests": 73_500,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
