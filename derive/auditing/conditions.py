@@ -129,8 +129,12 @@ class Judge:
         for point in special(base, self.names, self._may_vanish):
             found = [*self.at(point, level, loud=None, tolerance=_FAR)]
             yield from found or self.at_a_kink(point)
+        told: set[str] = set()
         for point in rare(self.structure, self.names):
-            yield from self.at(point, FRAGILE, loud=None, certain=True)
+            if point.condition not in told:
+                found = [*self.at(point, FRAGILE, loud=None, certain=True)]
+                told |= {point.condition for _ in found}
+                yield from found
         for point in other_sizes(self.structure, self.names):
             yield from self.at(point, FRAGILE)
         for point in rectangles(self.structure, self.names):

@@ -85,7 +85,7 @@ def kept_on_ctx(
     save_for_backward would detect in-place changes of them.
     """
     found = []
-    own = {"needs_input_grad", "saved_tensors", "dirty"}
+    own = {"needs_input_grad", "saved_tensors", "dirty", "kept_for_forward"}
     for key, value in vars(context).items():
         if key in own or not is_tensor(value):
             continue

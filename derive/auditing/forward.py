@@ -32,6 +32,7 @@ class Context:
         self.needs_input_grad = tuple(needs_input_grad)
         self.saved_tensors: tuple[Any, ...] = ()
         self.dirty: tuple[Any, ...] = ()
+        self.kept_for_forward = False
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Store the tensors in saved_tensors."""
@@ -42,7 +43,8 @@ class Context:
         self.dirty = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Ignore: it affects jvp only."""
+        """Note that it is called: it affects jvp only."""
+        self.kept_for_forward = True
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Ignore: the outputs of the Function itself show it."""

@@ -532,10 +532,12 @@ def _with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]
     for path, old in tensors_in(structure.args):
         if is_integer(old) and old.ndim and old.shape[-1] > 1 and path not in structure.kept:
             if permuted_axis(old) is None and old.unique().numel() == old.numel():
-                new = old.clone()
-                new[..., 1] = new[..., 0]
-                args = structure.exact(rebuilt(structure.args, {path: new}))
-                yield Point(args, f"where {names[int(path[0])]} repeats a number")
+                # Every other one; where forward refuses that, or it is harmless, one alone.
+                for places in (slice(1, None, 2), slice(1, 2)):
+                    new = old.clone()
+                    new[..., places] = new[..., 0:-1:2][..., : new[..., places].shape[-1]]
+                    args = structure.exact(rebuilt(structure.args, {path: new}))
+                    yield Point(args, f"where {names[int(path[0])]} repeats a number")
 
 
 def _emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:

@@ -95,10 +95,16 @@ class Change:
     after: Expr
     kind: str
     parts: tuple[Expr, ...] = ()
+    of: Expr | None = None
+    """The product whose factors change."""
 
     def inside(self, after: Expr) -> Change:
         """Return the same change with a larger expression around it."""
-        return Change(after, self.kind, self.parts)
+        return Change(after, self.kind, self.parts, self.of)
+
+    def inner_place(self, right: Expr, shown: Callable[[Expr], str]) -> str:
+        """Name the product that changes, if it is a part of the right formula."""
+        return "" if self.of is None or self.of is right else f" in {shown(self.of)}"
 
 
 def factors_left_out(e: Expr) -> Iterator[Change]:
@@ -162,17 +168,17 @@ def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[C
                     if a.value.denominator == 1 and abs(a.value) != 1:
                         unit = num(a.value / abs(a.value))
                         without = product((unit, *args[:n], *args[n + 1 :]))
-                        yield Change(without, "no factor", (num(abs(a.value)),))
+                        yield Change(without, "no factor", (num(abs(a.value)),), e)
                 else:
-                    yield Change(product((*args[:n], *args[n + 1 :])), "no factor", (a,))
-                    yield Change(product((*args, a)), "factor twice", (a,))
+                    yield Change(product((*args[:n], *args[n + 1 :])), "no factor", (a,), e)
+                    yield Change(product((*args, a)), "factor twice", (a,), e)
                     if not isinstance(a, Pow | Size | Iverson | Delta):
                         inverse = Pow(a, num(-1))
-                        yield Change(product((*args, inverse, inverse)), "divided", (a,))
+                        yield Change(product((*args, inverse, inverse)), "divided", (a,), e)
             for many in (2, 3):
                 for chosen in combinations(args, many) if many < len(args) <= _MOST_FACTORS else ():
                     rest = tuple(a for a in args if a not in chosen)
-                    yield Change(product(rest), "no factor", chosen)
+                    yield Change(product(rest), "no factor", chosen, e)
         case Add(args):
             for n, a in enumerate(args):
                 rest = (*args[:n], *args[n + 1 :])
@@ -363,6 +369,7 @@ def _of_sizes(text: str, sizes: Collection[str]) -> bool:
 def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: str) -> str:
     """Describe a change of the right formula."""
     first = shown(change.parts[0])
+    where = where or change.inner_place(right, shown)
     match change.kind:
         case "no factor" if len(change.parts) > 1:
             return f"the factors {shown(product_of(change.parts))} are missing{where}"

@@ -262,6 +262,9 @@ class Audit:
                 return
             except Exception as error:
                 failed = f"it fails{where and ' '}{where}: {error_line(error)}"
+                context = _none_if_raises(self.subject.context, made.args)
+                if context and context[0].saved_tensors and not context[0].kept_for_forward:
+                    failed += "; what jvp reads is saved by save_for_forward, which is not called"
                 yield InputVerdict("jvp", True, fragile=failed)
                 return
             if told:

@@ -291,6 +291,25 @@ def test_other_inputs_of_a_wrong_function_are_right():
     assert [row.right for row in report.rows] == [False, True, True]
 
 
+def test_a_factor_of_an_inner_term_is_named_with_its_term():
+    class Shaped(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            centered = x - x.mean(1, keepdim=True)
+            scale = (centered**2).mean(1, keepdim=True).add(1e-6).rsqrt()
+            ctx.save_for_backward(centered * scale, scale, w)
+            return centered * scale * w
+
+        @staticmethod
+        def backward(ctx, g):
+            y, scale, w = ctx.saved_tensors
+            own, along = g * w, (g * w * y).sum(1, keepdim=True)
+            return scale * (own - own.mean(1, keepdim=True) - y * along), (g * y).sum(0)
+
+    (x, w) = derive.audit(Shaped, torch.randn(4, 6), torch.randn(6)).rows
+    assert w.right and re.search(r"1/size\(c\) is missing in .*Σ", x.wrong), x.wrong
+
+
 def test_the_counterexample_is_small_and_true():
     report = report_of(MeanSquares, "2 * (pred", "(pred")
     wrong = seeded(MeanSquares, "2 * (pred", "(pred")
@@ -659,6 +678,12 @@ def tanh_jvp(factor):
     )
 
 
+def kept_for_backward_alone():
+    own = tanh_jvp(1)
+    own.setup_context = staticmethod(lambda ctx, inputs, y: ctx.save_for_backward(*inputs, y))
+    return own
+
+
 def product_jvp(jvp):
     return with_jvp(
         lambda a, b: a @ b,
@@ -735,6 +760,11 @@ JVPS = {
         product_jvp(lambda a, b, da, db: da @ db.mT),
         MATRICES,
         "fragile: it fails: RuntimeError: ",
+    ),
+    "not kept": (
+        kept_for_backward_alone(),
+        [X],
+        "fragile: it fails: .*is saved by save_for_forward, which is not called",
     ),
     "none": (
         product_jvp(lambda *_: untold(*_)),

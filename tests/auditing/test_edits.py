@@ -62,7 +62,7 @@ EDITS = [
     (SortedRows, "g.gather(-1, back)", "g", "x", r"g.gather\(-1, back\) should"),
     (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"torch.where\(kept, g, slope"),
     (TripletMargin, " * active[:, None].to(x.dtype)", "", "x", r"mask active\[\.\.\., None\] is"),
-    (BoxOverlap, "(union + common)", "union", "a", r"factor 1 \+ prod_\[n\]/.* is missing$"),
+    (BoxOverlap, "(union + common)", "union", "a", r"factor 1 \+ prod_\[n\]/.* is missing in"),
     (LoopedPower, "visited[-2::-1]", "visited[:0:-1]", "matrix", r"-2::-1 should"),
     # what forward keeps, and gradients that forward computes
     (PermutedRows, "save_for_backward(inverse)", "save_for_backward(order)", "x", r"order|inverse"),

@@ -183,6 +183,19 @@ def test_distinct_integers_repeat_where_autograd_is_right(forward, back, verdict
     assert verdict == "right" or "where rows repeats a number" in report.rows[0].fragile
 
 
+def test_numbers_other_than_the_first_repeat_too():
+    def forward(ctx, x, rows):
+        kept(ctx, rows, x)
+        return x[rows[1:]]
+
+    def back(ctx, G):
+        rows, x = ctx.saved_tensors
+        return torch.zeros_like(x).index_copy(0, rows[1:], G), None
+
+    report = audited(forward, back, torch.randn(6, 2), torch.tensor([1, 3, 4, 5]))
+    assert report.verdict == "fragile" and "rows repeats a number" in report.rows[0].fragile
+
+
 def test_equal_elements_are_no_whole_numbers():
     def square(ctx, x):
         return x * x

@@ -10,7 +10,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 91_120,
     "derive/algebra": 4_700,
-    "derive/auditing": 7_130,
+    "derive/auditing": 7_150,
     "derive/blocks": 700,
     "derive/calculus": 7_600,
     "derive/catalog": 1_700,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_470,
     "templates": 1_900,
-    "tests": 73_500,
+    "tests": 73_540,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
