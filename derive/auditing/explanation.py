@@ -297,8 +297,9 @@ def _add_edit_explanations(
 
 def _lengthened_outcomes(subject: Subject, structure: Structure) -> Iterator[Outcome]:
     """Yield outcomes at other sizes of short axes: there, a number may be told from a size."""
-    for args in structure.lengthened():
-        if runs(subject, args):
+    for sizes in structure.lengthened():
+        args = _none_on_error(lambda s=sizes: structure.resized(s, 3))
+        if args is not None and runs(subject, args):
             cotangents = _none_on_error(lambda a=args: random_cotangents(subject, a, 5))
             if cotangents is not None:
                 yield outcome(subject, args, cotangents)

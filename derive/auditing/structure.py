@@ -313,11 +313,11 @@ class Structure:
         factor = self.factors.get(c, 1)
         return 2 if factor == 1 and all(s % 2 == 0 for s in c) else factor
 
-    def lengthened(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the example with one class of short axes, which stay as they are else, longer."""
+    def lengthened(self) -> Iterator[dict[Sizes, int]]:
+        """Yield the sizes with one class of short axes, which stay as they are else, longer."""
         for c, size in self.sizes.items():
             if size <= _SHORT and c not in self.fixed:
-                yield self.resized({**self.sizes, c: size + 1}, 3)
+                yield {**self.sizes, c: size + self.step(c)}
 
     def varied(self, turn: int) -> dict[Sizes, int]:
         """Return other sizes with the same structure, alternately larger and smaller."""
