@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import reduce
 
 from derive.algebra.expr import Delta, Index, Iverson, Mul, free_indices, product_of
-from derive.algebra.logic import conditions_of
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import as_atom
 from derive.calculus.lets import Let
 from derive.calculus.value_analysis import ValueFacts
@@ -35,6 +35,8 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     if len(operands) > 1 and _is_tensor_contraction(operands):
         operands, masks = _apply_masks(scope, operands, _uncovered(s), inner)
         return contract(scope.frame, operands, s.binders, inner, masks)
+    if len(operands) == 1 and (mask := _as_operand(scope, s, operands[0], inner)) is not None:
+        return contract(scope.frame, [mask, *operands], s.binders, inner)
     return _lower_reduced_product(scope, s, spread, "sum")
 
 
@@ -108,6 +110,20 @@ def _is_tensor_contraction(operands: Sequence[Value]) -> bool:
     tensors = [v for v in operands if not v.scalar]
     sets = {frozenset(v.indices) for v in tensors}
     return len(sets) > 1 and len(tensors) == len(operands)
+
+
+def _as_operand(scope: Scope, s: Summation, value: Value, order: Sequence[Index]) -> Value | None:
+    """Return the brackets as numbers, to be multiplied by the only factor and summed.
+
+    None if the product, masked, has no more axes than one of the two.
+    """
+    uncovered = _uncovered(s)
+    indices = free_indices(product_of(uncovered))
+    own, bound = frozenset(value.indices), frozenset(s.binders)
+    if indices <= own or own <= indices or not bound & indices & own or not bound <= own:
+        return None
+    test = scope.condition(conjunction([m.condition for m in uncovered]), order)
+    return None if test.scalar else scope.as_float(test)
 
 
 def _apply_masks(

@@ -40,6 +40,10 @@ MASKED = {
         "(q @ k.mT).tril() @ v",
         "lower_G_v @ k",
     ),
+    "op f(x[t,c], m[n,t]: bool) -> y\ny[n,c] = sum[t | m[n,t]](x[t,c]**2)": (
+        "m.to(x.dtype) @ x.square()",
+        "2 * x * (m.mT @ G)",
+    ),
     "op f(a[i,k], c[j,k], w[i,e]) -> y\ny[j,e] = sum[i,k | i != j](a[i,k]*c[j,k]*w[i,e])": (
         "torch.where(off_diagonal, a @ c.mT, 0).mT @ w",
         "torch.where(off_diagonal, w @ G.mT, 0) @ c",
