@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TypeVar
 
+from derive.algebra.expr import Num
 from derive.budget import working
 from derive.calculus import (
     adjoint,
@@ -111,7 +112,10 @@ def push_tangents(unit: Unit) -> Unit:
 @as_pass
 def inline_adjoints(unit: Unit) -> Unit:
     """A name stays if the formulas cost less with it."""
-    return unit.with_backward(inline.inline_adjoints(unit.apart().backward, operation_costs))
+    given = {e.name: e.size for e in unit.operation.extents}
+    sizes = {name: int(n.value) for name, n in given.items() if isinstance(n, Num)}
+    costs = partial(operation_costs, sizes=sizes)
+    return unit.with_backward(inline.inline_adjoints(unit.apart().backward, costs))
 
 
 @as_pass

@@ -9,9 +9,11 @@ more product of its factors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from math import prod
+from types import MappingProxyType
 
 from derive.algebra import expr as ex
 from derive.algebra.factor import factor
@@ -26,22 +28,26 @@ from derive.calculus.ratio_rules import quotient_rules
 # --------------------------------------------------------------------------------------- cost order
 # Estimate the cost of formulas, to compare two forms of the same gradient.
 #
-# Each distinct elementwise operation costs 32^rank and each contraction 32^(number of indices), as
-# if every axis had 32 positions. It is an order, not a time.
+# Each distinct elementwise operation costs the product of the sizes of its indices, and each
+# contraction that of all its indices, as if every axis without a constant size had 32 positions. It
+# is an order, not a time.
 
 _SIDE = 32.0
 _SIGN = ex.num(-1)
 
+Sizes = Mapping[str, int]
+"""The constant sizes, by extent."""
 
-def operation_costs(p: Poly) -> dict[ex.Expr, float]:
+
+def operation_costs(p: Poly, sizes: Sizes = MappingProxyType({})) -> dict[ex.Expr, float]:
     """Each distinct operation in p with its own cost."""
-    found = {e: _operation_cost(e) for e in _subexpressions(_depth_named(factor(p)))}
+    found = {e: _operation_cost(e, sizes) for e in _subexpressions(_depth_named(factor(p)))}
     return {e: own for e, own in found.items() if own}
 
 
-def price(axes: Sequence[ex.Index]) -> float:
+def price(axes: Iterable[ex.Index], sizes: Sizes = MappingProxyType({})) -> float:
     """The cost of one elementwise operation over these axes."""
-    return float(_SIDE ** len(axes))
+    return prod(sizes.get(i.extent, _SIDE) for i in axes)
 
 
 def _subexpressions(e: ex.Expr) -> Iterator[ex.Expr]:
@@ -59,25 +65,25 @@ def _subexpressions(e: ex.Expr) -> Iterator[ex.Expr]:
             )
 
 
-def _operation_cost(e: ex.Expr) -> float:
-    rank = len(ex.free_indices(e))
+def _operation_cost(e: ex.Expr, sizes: Sizes) -> float:
+    free = ex.free_indices(e)
     if isinstance(e, ex.Add | ex.Mul):
         # A sign is no operation of its own: a + (-1)*b is a subtraction.
-        return _accumulated([ex.free_indices(a) for a in e.args if a is not _SIGN])
+        return _accumulated([ex.free_indices(a) for a in e.args if a is not _SIGN], sizes)
     if isinstance(e, ex.Call | ex.Pow | ex.Iverson):
-        return float(_SIDE**rank)
+        return price(free, sizes)
     if isinstance(e, ex.Reduce):
-        return float(_SIDE ** (rank + len(e.indices)))
+        return price((*free, *e.indices), sizes)
     return 0.0
 
 
-def _accumulated(operands: list[frozenset[ex.Index]]) -> float:
+def _accumulated(operands: list[frozenset[ex.Index]], sizes: Sizes) -> float:
     """Combine operands of low rank first, and numbers with the first of them."""
     first, *rest = sorted(operands, key=len)
     whole, total = first, 0.0
     for free in rest:
         whole |= free
-        total += _SIDE ** len(whole)
+        total += price(whole, sizes)
     return total
 
 

@@ -84,6 +84,17 @@ def test_a_contraction_costs_by_all_of_its_indices_and_a_function_by_its_rank():
     assert cost([of(A)]) == 0
 
 
+def test_an_axis_of_a_constant_size_costs_that_size():
+    product = of(Reduce("sum", (j,), Mul((A, B))))
+    assert sum(operation_costs(product, {"j": 2}).values()) == cost([product]) / 16
+    op = derive.parse(
+        "op f(x[n], p[n], G[n,c,a]; size(a)=2) -> y\n"
+        "u[n,a] = where(a == 1, p[n], x[n] - p[n])\ny[n,c] = sum[a](G[n,c,a]*exp(u[n,a]))"
+    )
+    # One sum over c for both positions, not one for each.
+    assert [a.name for a in derive.derivation(op).adjoints] == ["grad_u"]
+
+
 def test_what_two_formulas_have_in_common_is_paid_once():
     e = of(Call("exp", (A,)))
     twice = of(Call("exp", (A,)) * x)
