@@ -10,6 +10,7 @@ from kit.lowered import assert_right
 import derive
 from derive.algebra.expr import Access, Call, Index, Mul, Reduce
 from derive.calculus.rematerialize import operation_costs
+from derive.check.checks import checks_of
 
 # ------------------------------------------------------------------------------------ rematerialize
 
@@ -87,12 +88,22 @@ def test_a_contraction_costs_by_all_of_its_indices_and_a_function_by_its_rank():
 def test_an_axis_of_a_constant_size_costs_that_size():
     product = of(Reduce("sum", (j,), Mul((A, B))))
     assert sum(operation_costs(product, {"j": 2}).values()) == cost([product]) / 16
-    op = derive.parse(
-        "op f(x[n], p[n], G[n,c,a]; size(a)=2) -> y\n"
-        "u[n,a] = where(a == 1, p[n], x[n] - p[n])\ny[n,c] = sum[a](G[n,c,a]*exp(u[n,a]))"
+
+
+def test_weights_of_neighbors_have_adjoints_that_share_a_read():
+    """Bilinear interpolation: x is read at the four neighbors once for both weights."""
+    text = (
+        "op f(x[h,w,c], p[k], q[k], r[k]: int, s[k]: int; size(a)=2, size(b)=2) -> y\n"
+        "u[k,a] = where(a == 1, p[k] - r[k], 1 - p[k] + r[k])\n"
+        "v[k,b] = where(b == 1, q[k] - s[k], 1 - q[k] + s[k])\n"
+        "y[c,k] = sum[a,b | 0 <= r[k] + a and r[k] + a < size(h) and 0 <= s[k] + b"
+        " and s[k] + b < size(w)](x[r[k]+a,s[k]+b,c]*u[k,a]*v[k,b])"
     )
-    # One sum over c for both positions, not one for each.
-    assert [a.name for a in derive.derivation(op).adjoints] == ["grad_u"]
+    op = derive.parse(text)
+    d = derive.derivation(op)
+    assert {a.name for a in d.adjoints} == {"grad_u", "grad_v"}
+    assert str(d.gradients["p"]) == "grad_p[k] = grad_u[k,1] − grad_u[k,0]"
+    assert not [c for c in checks_of(op, derive.load(op)) if not c.ok]
 
 
 def test_what_two_formulas_have_in_common_is_paid_once():
