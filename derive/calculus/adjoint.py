@@ -28,7 +28,7 @@ from derive.algebra.rules import (
 )
 from derive.algebra.substitution import rename_apart, substitute
 from derive.budget import at
-from derive.calculus.bracket_rules import without_rectified, zero_rule
+from derive.calculus.bracket_rules import sign_rule, without_rectified, zero_rule
 from derive.calculus.chain_rule import partial_of_let, reads
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.guards import bounds_of
@@ -137,6 +137,7 @@ def differentiate(
         *FUNCTION_RULES,
         *quotient_rules(lets),
         zero_rule(lets),
+        sign_rule(lets),
     )
     sweep = _Sweep(lets, inputs, moving, rules, masked_fold(lets), raw)
     given = [let for let in lets if not let.is_through]

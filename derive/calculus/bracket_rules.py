@@ -4,6 +4,7 @@
     relu(u)*[u > 0]*x = relu(u)*x
     [s[j] = s[k] for some j] = 1
     [relu(e) > 0] = [e > 0]
+    [1 + u^2 > 0] = 1, [1/u != 0] = 1
 
 p is a number and u is arbitrary (both brackets hold for a nan). x must be finite: inputs and
 cotangents are. A value that an equation computes may be infinite, and the bracket may guard it.
@@ -16,11 +17,11 @@ one of its own operands: that position is a witness.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from itertools import permutations, product
 
 from derive.algebra import expr as ex
 from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.logic import conditions_of, conjunction, truth
 from derive.algebra.poly import ZERO, Poly, Term, as_atom, base_and_power, make_term, poly
 from derive.algebra.rules import Log, Rule, Step
 from derive.algebra.substitution import replace, substitute
@@ -44,6 +45,49 @@ def zero_rule(lets: Lets) -> Rule:
         return poly([make_term(t.coef, t.binders, rest)])
 
     return Rule("zero", "p·[p ≠ 0] = p, relu(u)·[u > 0] = relu(u)", "the number of factors", apply)
+
+
+def sign_rule(lets: Lets) -> Rule:
+    """The rule for brackets that the ranges of functions decide: 1 + x**2 > 0."""
+
+    values = ValueFacts(lets.get)
+
+    def apply(t: Term) -> Poly | None:
+        brackets = [f for f in t.factors if isinstance(f, ex.Iverson)]
+        decided = [truth(f.condition, lambda c: _by_range(values, c)) for f in brackets]
+        if False in decided:
+            return ZERO
+        gone = [f for f, holds in zip(brackets, decided, strict=True) if holds]
+        rest = [f for f in t.factors if f not in gone]
+        return poly([make_term(t.coef, t.binders, rest)]) if gone else None
+
+    return Rule("sign", "[1 + u² > 0] = 1, [1/u ≠ 0] = 1", "the number of factors", apply)
+
+
+def _by_range(values: ValueFacts, c: ex.Expr) -> bool | None:
+    """Whether a comparison of finite tensors holds, by the ranges of its sides.
+
+    A bound that a function only approaches is reached where it is rounded, so it decides nothing.
+    """
+    if not isinstance(c, ex.Rel) or not any(ex.accesses(c)):
+        return None
+    left, right = values.facts(c.left), values.facts(c.right)
+    below, above = left.high < right.low, right.high < left.low
+    if c.op in ("==", "!="):
+        reciprocal = any(z is ZERO and _is_reciprocal(e) for e, z in permutations(c.parts()))
+        return c.op == "!=" if below or above or reciprocal else None
+    if c.op not in ("<", "<=") or not (left.defined and right.defined):
+        return None
+    if below or (c.op == "<=" and left.high == right.low):
+        return True
+    return False if above or (c.op == "<" and left.low == right.high) else None
+
+
+def _is_reciprocal(e: ex.Expr) -> bool:
+    """True if e is c/u**n with a number c that is not 0: of a finite u, that is not 0 either."""
+    if not isinstance(e, Poly) or len(e.terms) != 1 or e.terms[0].binders:
+        return False
+    return all(isinstance(f, ex.Pow) and base_and_power(f)[1] < 0 for f in e.terms[0].factors)
 
 
 def _is_needless(f: ex.Expr, t: Term) -> bool:

@@ -116,6 +116,8 @@ def _solve_delta(bounds: Bounds, t: Term, everywhere: bool) -> Iterator[Poly]:
                 continue
             if not everywhere and not _is_small_read(bounds, delta, solution, rest):
                 continue
+            if any(_is_skewed(a, solution) for f in rest for a in ex.accesses(f)):
+                continue
             binders = [i for i in t.binders if i is not solution.index]
             brackets = [ex.Iverson(c) for c in solution.range]
             yield rebuilt_term(
@@ -173,6 +175,13 @@ def _is_small_read(
             if i in ex.free_indices(a)
         )
     )
+
+
+def _is_skewed(a: ex.Access, solution: Solution) -> bool:
+    """True if the value would move one axis of the tensor by an index of another: k[i - a, a]."""
+    moved = [p for p in a.positions if solution.index in ex.free_indices(p)]
+    others = frozenset().union(*(ex.free_indices(p) for p in a.positions if p not in moved))
+    return bool(moved) and not others.isdisjoint(solution.value.indices)
 
 
 def _is_window(bounds: Bounds, a: ex.Access, i: ex.Index) -> bool:

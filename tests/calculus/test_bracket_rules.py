@@ -52,6 +52,18 @@ def gradient(text):
     return str(derive.derivation(derive.parse(text)).gradients["x"]).partition(" = ")[2]
 
 
+def test_a_bracket_that_a_range_decides_is_gone():
+    choice = "op f(x[n]) -> y\ny[n] = where({}, x[n]**2, 3*x[n])"
+    assert gradient(choice.format("1 + x[n]**2 > 0")) == "2·G[n]·x[n]"
+    assert gradient(choice.format("tanh(x[n]) <= 1")) == "2·G[n]·x[n]"
+    assert gradient(choice.format("cosh(x[n]) < 1")) == "3·G[n]"
+    # exp(-800) is 0 in float64: the value takes the other branch there.
+    assert "exp(x[n]) > 0" in gradient(choice.format("exp(x[n]) > 0"))
+    assert "tanh(x[n]) ≥ 1" in gradient(choice.format("tanh(x[n]) >= 1"))
+    root = gradient("op f(x[g], s) -> y\ny = sum[g](x[g]**s)**(1/s)")
+    assert root == "[s ≠ 0]·G·x[g]^(s − 1)·(Σ[g′] x[g′]^s)^(1/s − 1)"
+
+
 def test_a_rectified_value_has_the_bracket_by_itself():
     assert gradient("op f(x[n]) -> y\ny[n] = relu(x[n])**2") == "2·G[n]·relu(x[n])"
     assert gradient("op f(x[n]) -> y\ny[n] = relu(2*x[n] - 1)**3") == "6·G[n]·relu(2·x[n] − 1)²"

@@ -387,6 +387,12 @@ FORMULAS = {
         "x": "Σₖₜ δ[i,k + t]·G[t]·w[k]",
         "w": "Σₜ G[t]·x[t + k]",
     },
+    # A tensor of windows is scattered, not read along the diagonals of two of its axes.
+    "op f(k[t,a], x[t]; size(a)=3) -> y\n"
+    "y[t] = sum[a | 0 <= t + a - 1 < size(t)](k[t,a]*x[t+a-1])": {
+        "k": "[0 ≤ t + a − 1 < size(t)]·G[t]·x[t + a − 1]",
+        "x": "Σₜ′ₐ δ[t,t′ + a − 1]·G[t′]·k[t′,a]",
+    },
     "y[t] = x[2*t+1]": {"x": "Σₜ δ[x0,1 + 2·t]·G[t]"},
     # An adjoint that is read at a shifted position is opened there, a scatter in it with it.
     "op f(x[i], T[n]: int) -> y\nh[m] = x[m+1]\ny[n] = h[T[n]]": {"x": "Σₙ δ[i,1 + T[n]]·G[n]"},
