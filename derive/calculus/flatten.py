@@ -72,8 +72,8 @@ def flatten(lets: Lets, e: ex.Expr) -> Poly:
         if level is None:
             return add(constant(0), *(flatten(lets, a) for a in e.args))
         # What lacks the indices of a softmax is in both: (f - m) - (logsumexp f - m).
-        parts = [flatten(lets, f) for f, own in log_shares(e) if own is level]
-        return expand_cancelling(lets, add(*parts, scale(flatten(lets, level), -1)))
+        f = next(f for f, own in log_shares(e) if own is level)
+        return expand_cancelling(lets, add(flatten(lets, f), scale(flatten(lets, level), -1)))
     if isinstance(e, ex.Mul):
         return _flatten_product(lets, [flatten(lets, a) for a in ex.flat_operands(e, ex.Mul)])
     if isinstance(e, ex.Pow):

@@ -32,6 +32,10 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
         return made
     inner, spread = _summand_layout(s), _map_layout(s)
     operands = _masked_factors(scope, s, inner)
+    if all(v.kind != "float" for v in operands):
+        # A product of matrices would be computed in floats, which have fewer digits.
+        return _lower_reduced_product(scope, s, spread, "sum")
+    operands = [scope.as_float(v) for v in operands]
     if len(operands) > 1 and _is_tensor_contraction(operands):
         operands, masks = _apply_masks(scope, operands, _uncovered(s), inner)
         return contract(scope.frame, operands, s.binders, inner, masks)
@@ -95,7 +99,7 @@ def _masked_factors(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[
     for a in s.others:
         own = [m for m in masks if free_indices(m) <= free_indices(a)]
         masked = Mul((*own, a)) if own else a
-        operands.append(scope.as_float(scope.lower(masked, common_axis_order(masked))))
+        operands.append(scope.lower(masked, common_axis_order(masked)))
     lost = [i for i in s.binders if operands and all(i not in v.indices for v in operands)]
     if lost:
         # If c is certain, where(c, a, b[i]) is a: it is still summed over every i.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from kit.lines import made
 from kit.lowered import assert_code, assert_right
 from kit.recognised import functions
 from kit.unwritten import source_without_reuse
 
-from derive import parse
+from derive import load, parse
 from derive.lowering.ground.value import with_letters
 
 FORMS = {
@@ -32,6 +33,20 @@ def test_a_contraction_is_the_product_that_one_would_write(text):
 def test_the_gradients_of_a_matrix_product_are_matrix_products():
     text = "op f(A[i,k], B[k,j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j])"
     assert_code(text, ["y = A @ B"], ["grad_A = G @ B.mT", "grad_B = A.mT @ G"])
+
+
+def test_integers_are_summed_exactly():
+    """2^24 + 1 is no float32, and 2^53 + 1 is no float64."""
+    f = load(
+        parse(
+            "op f(A[i,k]: int, B[k,j]: int, m[n,k]: bool, x[i]) -> s, t, y\n"
+            "s[i,j] = sum[k](A[i,k]*B[k,j])\nt[n,j] = sum[k | m[n,k]](B[k,j])\n"
+            "y[i,j] = s[i,j]*x[i]"
+        )
+    )
+    A, B = torch.tensor([[2**53 + 1, 1]]), torch.tensor([[1, 1, 1], [1, 2, 2**53 + 1]])
+    s, t, _ = f(A, B, torch.ones(4, 2, dtype=torch.bool), torch.ones(1))
+    assert torch.equal(s, (A[..., None] * B).sum(1)) and torch.equal(t, B.sum(0).expand(4, 3))
 
 
 MASKED = {
