@@ -256,8 +256,11 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
         groups = [a for a in plain if a.group]
         if not known.issuperset(a.extent for a in groups):
             shown = " and ".join(f"*{g.name}" for g in groups)
-            single = next((a.name for a in plain if not a.group), None)
-            hint = f"give dim=axis({single})" if single else "put an index between them"
+            first, last = plain.index(groups[0]), plain.index(groups[-1])
+            between = [a for a in plain[first:last] if not a.group and a.extent not in named]
+            hint = "write one group, put an index between them, or read one alone on another input"
+            if between:
+                hint = f"give dim=axis({between[0].name})"
             fail(
                 d.tensors[tensor.name].at,
                 "ambiguous-groups",

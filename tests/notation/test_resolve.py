@@ -543,8 +543,13 @@ WRONG = [
     ),
     (
         "op f(x[*p,*q]) -> y; y[*p,*q] = x[*p,*q]",
-        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; put an "
-        "index between them [D026]",
+        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write "
+        "one group, put an index between them, or read one alone on another input [D026]",
+    ),
+    (
+        "op f(x[b,*p,*q]; dim=axis(b)) -> y; y[b] = sum[*p,*q](x[b,*p,*q])",
+        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write "
+        "one group, put an index between them, or read one alone on another input [D026]",
     ),
     (
         "op f(x[*p,k,*q]) -> y; y[*p,k,*q] = x[*p,k,*q]",
