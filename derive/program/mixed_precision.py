@@ -403,7 +403,14 @@ class _PrecisionBody(Forward[bool]):
                 return code
         if self.of(code):
             return self._inside(code)
-        return MethodCall(self._plain(code), "to", (LOW,)) if self._is_tensor(code) else code
+        if not self._is_tensor(code):
+            return code
+        match self._plain(code):
+            case MethodCall(mask, "to", (dtype,)) if dtype is WIDE:
+                # Integers and truths, made into numbers for the product alone.
+                return MethodCall(mask, "to", (LOW,))
+            case plain:
+                return MethodCall(plain, "to", (LOW,))
 
     def _is_tensor(self, code: Code) -> bool:
         """True if an argument of a product is a tensor, not a shape."""
