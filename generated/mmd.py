@@ -7,8 +7,8 @@
 
 Gradients, where G is the cotangent of distance:
 
-    grad_X[i,k] = 4·gamma·G·(X[i,k]·(meanₗ(Kxy[i,l]) − meanⱼ(Kxx[i,j])) + meanⱼ(X[j,k]·Kxx[i,j]) − meanₗ(Y[l,k]·Kxy[i,l]))/size(i)
-    grad_Y[l,k] = 4·gamma·G·(Y[l,k]·(meanᵢ(Kxy[i,l]) − meanₘ(Kyy[l,m])) + meanₘ(Y[m,k]·Kyy[l,m]) − meanᵢ(X[i,k]·Kxy[i,l]))/size(l)
+    grad_X[i,k] = 4·gamma·G·(1/size(i)·Σⱼ Kxx[i,j]·(X[j,k] − X[i,k]) + 1/size(l)·Σₗ Kxy[i,l]·(X[i,k] − Y[l,k]))/size(i)
+    grad_Y[l,k] = 4·gamma·G·(1/size(i)·Σᵢ Kxy[i,l]·(Y[l,k] − X[i,k]) + 1/size(l)·Σₘ Kyy[l,m]·(Y[m,k] − Y[l,k]))/size(l)
 """
 # mypy: ignore-errors
 
@@ -155,15 +155,7 @@ class _Mmd(torch.autograd.Function):
                 gamma_G / X.shape[0],
             )
         if ctx.needs_input_grad[1]:
-            if first_order:
-                scaled_Kxy_X_centred = (Kxy.mT @ X_difference).div_(X.shape[0])
-                scaled_Kyy_difference = (
-                    (Kyy @ Y_centred)
-                    .div_(Y.shape[0])
-                    .sub_(scaled_Kxy_X_centred)
-                    .mul_(4)
-                )
-            else:
+            if not first_order:
                 Y_centred_sum_difference = torch.addmm(
                     sum_of_Y_centred + spread_Y_centred,
                     Y_centred,
@@ -171,12 +163,20 @@ class _Mmd(torch.autograd.Function):
                     alpha=-2,
                 )
                 Kyy = (minus_gamma * Y_centred_sum_difference.clamp_min(0)).exp()
-                scaled_Kyy_difference = 4 * (
-                    Kyy @ Y_centred / Y.shape[0] - Kxy.mT @ X_difference / X.shape[0]
-                )
-            scaled_Kxy = (4 * (Kxy.mean(0) - Kyy.mean(1))).unsqueeze(1)
+            Kyy_Y_centred_difference = reuse.sub(
+                Kyy @ Y_centred, Kyy.sum(1, keepdim=True) * Y_centred
+            )
+            scaled_Kxy_difference = reuse.mul(
+                reuse.sub(
+                    reuse.mul(Y_centred, Kxy.sum(0).unsqueeze(1)), Kxy.mT @ X_difference
+                ),
+                4 / (X.shape[0] or math.nan),
+            )
             grad_Y = reuse.mul(
-                reuse.addcmul(scaled_Kyy_difference, scaled_Kxy, Y_centred),
+                reuse.add(
+                    scaled_Kxy_difference,
+                    reuse.mul(Kyy_Y_centred_difference, 4 / (Y.shape[0] or math.nan)),
+                ),
                 gamma_G / Y.shape[0],
             )
         return grad_X, grad_Y, None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, product
 
 from derive.algebra.expr import (
     Access,
@@ -47,6 +47,7 @@ from derive.algebra.poly import (
     poly,
     raised,
 )
+from derive.algebra.substitution import substitute
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,8 @@ class _Shared:
         self._having: dict[tuple[Expr, bool], dict[int, None]] = {}
         for n, p in self._products.items():
             for a, power in p.powers:
-                self._having.setdefault((a, power > 0), {})[n] = None
+                if not any(_is_difference(p, a, other) for other in products):
+                    self._having.setdefault((a, power > 0), {})[n] = None
         self._ranks: dict[tuple[Expr, bool], tuple[object, ...]] = {}
         for key in self._having:
             self._rank(key)
@@ -250,14 +252,31 @@ class _Shared:
         changed: dict[tuple[Expr, bool], None] = {}
         for n in [n for n, p in self._products.items() if id(p) in gone]:
             for a, power in self._products.pop(n).powers:
-                del self._having[(a, power > 0)][n]
-                changed[(a, power > 0)] = None
+                if self._having.get((a, power > 0), {}).pop(n, True) is None:
+                    changed[(a, power > 0)] = None
         for key in changed:
             self._rank(key)
 
     def products(self) -> list[_Product]:
         """The remaining products."""
         return list(self._products.values())
+
+
+def _is_difference(p: _Product, a: Expr, other: _Product) -> bool:
+    """True if p + other is c*Sum_j K[i,j]*(a[i] - a[j]), whose digits another sum would lose."""
+    if p.coef != -other.coef or not isinstance(a, Access) or p.power(a) != 1:
+        return False
+    sums = [[s for s, n in q.powers if isinstance(s, Term) and n == 1] for q in (p, other)]
+    for own, whole in product(*sums):
+        inside = [f for f in whole.factors if f not in own.factors]
+        moved = len(inside) == 1 and len(whole.factors) == len(own.factors) + 1
+        if not moved or own.binders != whole.binders:
+            continue
+        rest = p.divided(a, Fraction(1)).divided(own, Fraction(1))
+        if set(rest.powers) == set(other.divided(whole, Fraction(1)).powers):
+            at = product(free_indices(a), own.binders)
+            return any(substitute(a, {i: j}) is inside[0] for i, j in at)
+    return False
 
 
 def _is_absorbed(atom: Expr, having: Sequence[_Product]) -> bool:

@@ -173,6 +173,16 @@ def test_sums_whose_cofactors_are_outer_products_do_not_merge():
         assert sum(isinstance(e, Reduce) for e in walk(made)) == count
 
 
+def test_a_difference_of_positions_stays_one():
+    """x[i]*Sum_j A[i,j] - Sum_j A[i,j]*x[j] + x[i]*y[i]: x[i] is not common to first and last."""
+    spread = mul(x(i), sum_over(A(i, j), (j,)))
+    across = sum_over(mul(A(i, j), x(j)), (j,))
+    made = factor(add(spread, scale(across, -1), mul(x(i), y(i))))
+    assert isinstance(made, Add) and len(made.args) == 3
+    # Without its other part, it is.
+    assert isinstance(factor(add(spread, mul(x(i), y(i)))), Mul)
+
+
 def test_separate_sums_stay_separate():
     """Sum_i x * Sum_j y is two sums and not one over both."""
     p = mul(sum_over(x(i), (i,)), sum_over(y(j), (j,)))
