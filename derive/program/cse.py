@@ -311,11 +311,15 @@ class _Repeats:
 def _share_repeats(
     lines: Sequence[Line], taken: set[str], repeatable: Callable[[Code], bool]
 ) -> list[Line]:
-    """Return the lines with each repeated subexpression named before its first reader."""
+    """Return the lines with each repeated subexpression named before its first reader.
+
+    A line that assigns to a name that it reads stays behind the readers of the old value.
+    """
     repeats, asked = _Repeats(lines, repeatable), _lazy_names(lines)
     while (code := repeats.largest()) is not None:
         readers = repeats.readers(code)
-        owner = next((n for n in readers if repeats.lines[n].code is code), None)
+        found = ((n, repeats.lines[n]) for n in readers)
+        owner = next((n for n, x in found if x.code is code and x.name not in names_in(code)), None)
         if owner is None:
             where = [repeats.lines[n].code for n in readers]
             line = Line(numbered(VALUE, taken), under_own_tests(where, code, asked), kept=False)

@@ -164,3 +164,11 @@ def test_lost_digits_of_differences_are_told_with_the_option_that_keeps_them(opt
     made = sample(op, next(case for case in cases(op) if case.label == "typical"))
     told = lost_digits(op, derive.load(op), made, scale=100.0)
     assert ("stable, after the ';'" in told) == (not option) == bool(told)
+
+
+@pytest.mark.parametrize("by", ["w[k]", "w[n]"])
+def test_a_gradient_that_is_nearly_nothing_is_no_loss(by):
+    """The equations cancel to exactly 0 where the gradient is 1e-21."""
+    op = derive.parse(f"op f(w{by[1:]}, x[n,k]) -> y\ny[n,k] = softmax[k]({by}*x[n,k])")
+    for case in cases(op):
+        assert not lost_digits(op, derive.load(op), sample(op, case), scale=100.0)

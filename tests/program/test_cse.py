@@ -99,6 +99,14 @@ def test_a_statement_moves_before_its_first_reader():
     assert_same(lines, made)
 
 
+def test_a_statement_that_assigns_to_what_it_reads_stays_behind_its_other_readers():
+    again = Binary("*", Name("a"), Y)
+    lines = [Line("a", exp(X)), Line("b", exp(again)), Line("c", exp(Name("a"))), Line("a", again)]
+    made = tidy(lines, TAKEN)
+    assert [line.name for line in made][-1] == "a"
+    assert_same(lines, made)
+
+
 def test_the_larger_repeat_goes_first():
     lines = [Line(name, Binary(op, total(exp(X)), exp(X))) for name, op in (("a", "+"), ("b", "-"))]
     made = tidy(lines, TAKEN)
