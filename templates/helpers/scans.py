@@ -59,9 +59,9 @@ def sort_ranks(x, dim, descending=False):
 
 def first_ranks(x, dim, count, descending=False):
     """sort_ranks, of which those from count on may be any number from count on."""
-    count = math.ceil(count)
     if not 0 < 8 * count < x.shape[dim] or x.device.type != "cpu" or not unrecorded(x):
         return sort_ranks(x, dim, descending)
+    count = math.ceil(count)
     first, order = x.topk(count, dim, largest=descending)
     # topk takes equal elements in any order, and nan for the largest number.
     before, after = first.narrow(dim, 0, count - 1), first.narrow(dim, 1, count - 1)

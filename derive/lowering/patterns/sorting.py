@@ -60,6 +60,8 @@ def _ordered(condition: Expr, other: Index) -> tuple[Index, Expr, bool] | None:
     there = substitute(value, {index: other})
     equal = (Rel("==", value, there), Rel("==", there, value))
     sides = (value, there) if is_descending else (there, value)
-    if (first, last) != sides or not any(tied[0] == {c, Rel("<", other, index)} for c in equal):
+    if other in free_indices(value) or (first, last) != sides:
+        return None
+    if not any(tied[0] == {c, Rel("<", other, index)} for c in equal):
         return None
     return index, factor(value), is_descending

@@ -136,3 +136,25 @@ ASKED = {
 def test_how_many_first_ranks_an_operation_distinguishes(reader, asked):
     op = derive.parse(f"op f(x[n,c]; p=2) -> y\n{LEAST}{reader}")
     assert asked_ranks(op) == ({} if asked is None else {"rank": asked})
+
+
+@pytest.mark.parametrize("sign", "<>")
+def test_what_is_not_compared_with_itself_is_no_rank(sign):
+    equation = f"r[k] = sum[l]([x[l,l] {sign} x[k,l] or x[l,l] == x[k,l] and l < k])"
+    op = derive.parse(f"op f(x[k,l]) -> r\n{equation}")
+    assert "_ranks(" not in derive.source(op, standalone=False)
+    x, at = torch.tensor([[0.0, 1.0, 2.0], [3.0, 1.0, 1.0], [2.0, 0.0, 2.0]]), torch.arange(3)
+    own = x.diagonal()
+    before = own < x if sign == "<" else own > x
+    counted = (before | (own == x) & (at < at[:, None])).sum(1)
+    assert derive.load(op)(x).equal(counted)
+
+
+@pytest.mark.parametrize("bound", [-torch.inf, -1, 0.5, 3, torch.inf, torch.nan])
+def test_any_number_of_first_ranks_may_be_asked(bound):
+    f = derive.load(
+        derive.parse(f"op f(x[n,c]; p) -> y\n{LEAST}y[n] = sum[c | rank[n,c] < p](x[n,c])")
+    )
+    x = given("whole", (3, 60), 1)
+    places = torch.arange(60, dtype=x.dtype)
+    torch.testing.assert_close(f(x, bound), (x.sort(dim=1).values * (places < bound)).sum(1))
