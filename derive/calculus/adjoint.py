@@ -101,7 +101,7 @@ class Backward:
     """Adjoints of equations (in the order they are computed) and gradients of inputs.
 
     ``wanted`` names the equations that the loss is differentiated by: their adjoints are results,
-    and never inlined.
+    and never inlined. Nothing looks into them, as a cotangent may be added to each.
     """
 
     lets: Lets
@@ -111,6 +111,10 @@ class Backward:
     gradients: tuple[Adjoint, ...]
     wanted: frozenset[str]
     bounds: Bounds
+
+    def opened(self) -> dict[str, Let]:
+        """The adjoints into which the formulas of others may look."""
+        return {a.name: a.as_let() for a in self.adjoints if a.tensor not in self.wanted}
 
 
 def differentiate(
@@ -148,7 +152,7 @@ def differentiate(
         adjoint = sweep.finished(let.name, name, let.formals, made)
         is_wanted = let.name in wanted
         opened = _is_copy(adjoint) or (not is_wanted and _is_product_adjoint(lets, adjoint))
-        sweep.keep([adjoint] if is_wanted or not opened else [], made)
+        sweep.keep([adjoint] if is_wanted or not opened else [], {} if is_wanted else made)
         for tensor in reads(lets, let):
             sweep.pull(let, adjoint, opened, tensor)
     gradients = []

@@ -59,7 +59,8 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
 
     def rewritten(a: Adjoint) -> Adjoint:
         body = work.body(a.body, rules)
-        made[a.name] = a.as_let()
+        if a.tensor not in backward.wanted:
+            made[a.name] = a.as_let()
         return replace(a, body=body)
 
     new = {}

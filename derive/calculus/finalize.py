@@ -20,14 +20,13 @@ from derive.calculus.guard_insertion import DerivativeGuards, guarded_sums
 def solved(backward: Backward) -> Backward:
     """Return the adjoints and gradients with all solvable deltas and gathers solved."""
     bounds, lets = backward.bounds, backward.lets
-    made = {a.name: a.as_let() for a in backward.adjoints}
     last: Rules = (
         *shift_rules(bounds),
         *equality_rules(bounds),
         lookup_rule(bounds),
         witness_rule(lets),
     )
-    folds = fold_rules(lets, made)
+    folds = fold_rules(lets, backward.opened())
 
     def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
         return tuple(_solve_adjoint(a, last, folds) for a in formulas)

@@ -146,9 +146,8 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     distinct operations of a formula with their costs.
     """
     every = (*backward.adjoints, *backward.gradients)
-    made = {a.name: a.as_let() for a in backward.adjoints}
     lets = backward.lets
-    folds = fold_rules(lets, made)
+    folds = fold_rules(lets, backward.opened())
     rules: Rules = (*folds, *FUNCTION_RULES, *quotient_rules(lets), zero_rule(lets))
     naming = (*naming_rules(lets), *FUNCTION_RULES)
     opened_by = _InlinedReaders(rules, lets.display_name)

@@ -62,6 +62,10 @@ FAULTS = {
         "m[b] = mean[c](q[b,c])\nu[b] = mean[c]((q[b,c] - m[b])**2)\n"
         "y[b,c] = (q[b,c] - m[b])*rsqrt(u[b] + 0.1)",
     ),
+    "a saved value whose adjoint a sum has looked into": (
+        "op f(x[n,c], t[n,j]: int) -> y\np[n,j] = softmax[j](x[n,t[n,j]])\n"
+        "y[n,c] = sum[j | t[n,j] == c](p[n,j])",
+    ),
     "written over a value that lacks the axes of its guard": (
         "op f(x[q], w[q,j]) -> y\ny[q,j] = tan(sin([j < 1.5]*x[q])) + w[q,j]",
     ),
