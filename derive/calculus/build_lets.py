@@ -41,6 +41,7 @@ from derive.calculus.softmax import binder_renaming, log_normalizer, log_shares
 from derive.calculus.value_analysis import Facts, ValueFacts
 from derive.errors import LoweringError
 from derive.notation.operation import Equation, Operation
+from derive.notation.smart_constructors import total
 
 # ---------------------------------------------------------------------------------------- outlining
 # Outline large parts of an equation, and the scores of a softmax, as variables of their own.
@@ -322,8 +323,8 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     def named(e: Expr) -> Expr:
         for whole, scores, bound, body in _possible_softmaxes(e):
             along = binder_renaming(scores, bound, body)
-            if along is not None and is_named(scores):
-                name_of_them = name(scores)
+            if along is not None and is_named(own := _without_shift(scores, along)):
+                name_of_them = name(own)
                 new = {scores: name_of_them, body: substitute(name_of_them, along)}
                 return replace(whole, new.get)
         return e
@@ -336,6 +337,13 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
         return e
 
     return replace_inside_out(replace_inside_out(e, named), named_alone)
+
+
+def _without_shift(f: Expr, along: Collection[Index]) -> Expr:
+    """f without the terms of its sum that lack every index of the softmax: they leave it."""
+    parts = f.args if isinstance(f, Add) else ()
+    own = [a for a in parts if not free_indices(a).isdisjoint(along)]
+    return total(own) if own else f
 
 
 def _possible_softmaxes(e: Expr) -> Iterator[tuple[Expr, Expr, Sequence[Index], Expr]]:

@@ -155,6 +155,16 @@ def test_scores_with_a_bias_that_lacks_an_axis_are_named(scores):
         f"op f(x[h,t,s], b[t,s], v[h,s,e]) -> y\ny[h,t,e] = sum[s](softmax[s]({scores})*v[h,s,e])"
     )
     assert [let.name for let in flatten_operation(op) if let.variable] == ["scores"]
+
+
+def test_a_shift_of_a_row_is_no_part_of_its_scores():
+    """The softmax is that of x + b, and the largest of a row is not computed."""
+    scores, name = "x[n,k] + b[k]", "op f(x[n,k], b[k]) -> y"
+    shifted = f"exp({scores} - m[n])/sum[k](exp({scores} - m[n]))"
+    op = parse(f"{name}\nm[n] = max[k]({scores})\ny[n,k] = {shifted}")
+    plain = parse(f"{name}\ny[n,k] = softmax[k]({scores})")
+    of = [lets["scores"].body for lets in (flatten_operation(op), flatten_operation(plain))]
+    assert of[0] is of[1]
     code = derive.source(op, standalone=False)
     assert "unsqueeze(3)" not in code and "permute" not in code
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
