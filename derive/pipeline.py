@@ -99,7 +99,8 @@ def differentiate(unit: Unit) -> Unit:
     """grad_X[i] = Σ_F Σⱼ grad_F[j]·∂F[j]/∂X[i], deltas eliminated."""
     (of,) = unit.canonical(unit.of) or (None,)
     wrt, lets = unit.canonical(unit.wrt), unit.lets.apart()
-    return unit.with_backward(adjoint.differentiate(unit.operation, lets, wrt, of))
+    added = unit.canonical(unit.added) or ()
+    return unit.with_backward(adjoint.differentiate(unit.operation, lets, wrt, of, added))
 
 
 @as_pass
@@ -244,8 +245,9 @@ def pull_statistics(code: Code) -> Code:
     inputs = [t.name for t in given.inputs if t.kind == "float"]
 
     def through(names: Sequence[str]) -> LoweringInput:
-        said = map(code.unit.lets.display_name, names)
-        unit = derive_unit((*REVERSE, center_differences), Unit.start(given, [*inputs, *said]))
+        said = [*map(code.unit.lets.display_name, names)]
+        unit = replace(Unit.start(given, [*inputs, *said]), added=tuple(said))
+        unit = derive_unit((*REVERSE, center_differences), unit)
         return lowering_input(unit, lowered.flat)
 
     return replace(code, made=through_statistics(lowered, through))

@@ -101,7 +101,7 @@ class Backward:
     """Adjoints of equations (in the order they are computed) and gradients of inputs.
 
     ``wanted`` names the equations that the loss is differentiated by: their adjoints are results,
-    and never inlined. Nothing looks into them, as a cotangent may be added to each.
+    and never inlined. Nothing looks into those of ``added``, to which cotangents are added later.
     """
 
     lets: Lets
@@ -111,20 +111,26 @@ class Backward:
     gradients: tuple[Adjoint, ...]
     wanted: frozenset[str]
     bounds: Bounds
+    added: frozenset[str] = frozenset()
 
     def opened(self) -> dict[str, Let]:
         """The adjoints into which the formulas of others may look."""
-        return {a.name: a.as_let() for a in self.adjoints if a.tensor not in self.wanted}
+        return {a.name: a.as_let() for a in self.adjoints if a.tensor not in self.added}
 
 
 def differentiate(
-    op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: str | None = None
+    op: Operation,
+    lets: Lets,
+    wrt: Sequence[str] | None = None,
+    of: str | None = None,
+    added: Collection[str] = (),
 ) -> Backward:
     """All adjoints of op, deltas eliminated, before any inlining.
 
     ``wrt`` names the float inputs and equations whose gradients are wanted; the default is all
     float inputs. ``of`` names the one output to differentiate. If it is a single number, it is a
-    loss with cotangent 1. By default every output has a given cotangent.
+    loss with cotangent 1. By default every output has a given cotangent. ``added`` names the
+    equations to whose adjoints cotangents are added later.
     """
     inputs = {t.name: t.axes for t in op.inputs if t.kind == "float"}
     wanted = frozenset(wrt or ()) - set(inputs)
@@ -152,7 +158,7 @@ def differentiate(
         adjoint = sweep.finished(let.name, name, let.formals, made)
         is_wanted = let.name in wanted
         opened = _is_copy(adjoint) or (not is_wanted and _is_product_adjoint(lets, adjoint))
-        sweep.keep([adjoint] if is_wanted or not opened else [], {} if is_wanted else made)
+        sweep.keep([adjoint] if is_wanted or not opened else [], {} if let.name in added else made)
         for tensor in reads(lets, let):
             sweep.pull(let, adjoint, opened, tensor)
     gradients = []
@@ -160,7 +166,7 @@ def differentiate(
         name = lets.derived_name(tensor, f"grad_{lets.display_name(tensor)}")
         gradients.append(sweep.finished(tensor, name, _plain_indices(inputs[tensor]), {}))
     adjoints, bounds = tuple(sweep.adjoints), bounds_of(op)
-    return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds)
+    return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds, frozenset(added))
 
 
 @dataclass

@@ -59,7 +59,7 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
 
     def rewritten(a: Adjoint) -> Adjoint:
         body = work.body(a.body, rules)
-        if a.tensor not in backward.wanted:
+        if a.tensor not in backward.added:
             made[a.name] = a.as_let()
         return replace(a, body=body)
 

@@ -31,6 +31,8 @@ class Unit:
     """The names to differentiate with respect to; None stands for all float inputs."""
     of: tuple[str, ...] | None = None
     """The outputs or equations to differentiate; None stands for all float outputs."""
+    added: tuple[str, ...] = ()
+    """The equations to whose adjoints cotangents are added later."""
     display_names: Mapping[str, str] = field(default_factory=dict)
     """canonical name -> name of the user."""
     lets: Lets = field(default_factory=_no_lets)

@@ -27,7 +27,6 @@ from derive.lowering.patterns.convolution_calls import (
 from derive.lowering.patterns.cumulative import (
     cumulative_reduction,
     cumulative_sum,
-    cumulative_sum_of_several,
     product_of_others,
     weighted_cumulative_sum,
 )
@@ -95,11 +94,6 @@ SUMS = (
         "weighted cumulative sum",
         "Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]",
         weighted_cumulative_sum,
-    ),
-    Pattern(
-        "cumulative sum of several",
-        "Sum_l [l <= k] w(l) (f(k) + g(l)) = f(k) cumsum(w)[k] + cumsum(w g)[k]",
-        cumulative_sum_of_several,
     ),
     Pattern("band", "Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]", band_sum),
     Pattern(

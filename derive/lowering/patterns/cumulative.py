@@ -4,7 +4,6 @@
     Sum_l [l <  k] f(l)  =  cumsum of f, shifted by one position
     Sum_l [l >= k] f(l)  =  flip(cumsum(flip(f)))[k]
     Sum_{l,d} [l <= k] w(k, d) f(l, d)  =  Sum_d w(k, d) cumsum(f)[k, d]
-    Sum_l [l <= k] w(l) (f(k) + g(l))  =  f(k) cumsum(w)[k] + cumsum(w g)[k]
 
 l and k have the same extent, and only the condition and w may contain k. If a product with a
 masked matrix of all k and l is cheaper, it replaces the weighted form.
@@ -16,17 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from derive.algebra.expr import (
-    Add,
-    Expr,
-    Index,
-    Iverson,
-    Rel,
-    factors_of,
-    free_indices,
-    indices_of,
-    sum_of,
-)
+from derive.algebra.expr import Expr, Index, Iverson, Rel, free_indices, indices_of
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.reductions import OTHERS
@@ -169,24 +158,6 @@ def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     value = scope.frame.squeeze(_cumulative_call(scope, value, along, "cumsum"))
     weights = [scope.as_float(scope.lower(w, common_axis_order(w))) for w in found.weights]
     return contract(scope.frame, [*weights, value], shared, whole)
-
-
-def cumulative_sum_of_several(scope: Scope, s: Summation) -> Value | None:
-    """Sum_l [l <= k] w(l) (f(k) + g(l)) = f(k) Sum_l [l <= k] w(l) + Sum_l [l <= k] w(l) g(l)."""
-    along = running(scope.frame.bounds, s.binders, s.condition) if s.brackets else None
-    if along is None:
-        return None
-    both = {along.index, along.binder}
-    several = [f for f in s.others if both <= free_indices(f)]
-    if len(several) != 1 or not isinstance(several[0], Add):
-        return None
-    parts = [factors_of(a) for a in several[0].args]
-    if any(both <= free_indices(f) for part in parts for f in part):
-        return None
-    beside = [f for f in s.factors if f is not several[0]]
-    return scope.lower(
-        sum_of([summed_product(s.binders, (*beside, *part)) for part in parts]), s.order
-    )
 
 
 def _is_cheaper(

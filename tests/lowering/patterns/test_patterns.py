@@ -84,10 +84,6 @@ EXAMPLES = {
         "op f(x[n,v], y[n,k], s[n,k]: int) -> z\n"
         "z[n,v] = x[n,v]**2 - 3*sum[k | s[n,k] == v](y[n,k])"
     ),
-    "cumulative sum of several": (
-        "op f(x[n,k,d], w[n,k]) -> y\n"
-        "y[n,k,d] = sum[l | l<=k](x[n,l,d]*w[n,l])/sum[l | l<=k](w[n,l])"
-    ),
     "sum by places": (
         "op f(x[n], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"
         "y[c,e] = sum[n]([s[n]==e]*[c==t[n]]*x[n]**2)"
