@@ -256,8 +256,8 @@ FAULTS = {
     ),
     "a maximum of nothing under a mask with more indices": (
         "op f(z[q], T[i]: int) -> y\n"
-        "y[i] = mean[a,q](softmax[i | i >= a and a > i - 1](where(i >= 1, amax[k | T[k] == i](1), a)"
-        "*z[q]))",
+        "y[i] = mean[a,q](softmax[i | i >= a and a > i - 1](where(i >= 1, amax[k | T[k] == i](1), "
+        "a)*z[q]))",
     ),
     "a part of a composite axis by another index of the same name": (
         "op f(v[l], W[(j l),l]; groups=size(j, 2)) -> y\n"
