@@ -304,9 +304,13 @@ def _values(t: Term, like: _Sum) -> Iterator[_Sum]:
 
 
 def _compared_values(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[Term, Index, _Sum]]:
-    """(another term, the position, Y there) for each term that reads Y outside of the mean."""
+    """(another term, the position, Y there) for each term that reads Y outside of the mean.
+
+    The position must not occur in Y: Sum_e G[k,e]*y[i,e] at k = i is no Sum_e G[k,e]*y[k,e].
+    """
     binders, factors = value
     pattern = Term(Fraction(1), binders, factors)
+    own = free_indices(pattern)
     for u in p.terms:
         if u is t:
             continue
@@ -314,7 +318,7 @@ def _compared_values(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[
             target = make_term(Fraction(1), *there)
             for binding in match(pattern, target, frozenset((k,)), {}):
                 at = binding.get(k)
-                if isinstance(at, Index) and at not in u.binders:
+                if isinstance(at, Index) and at not in u.binders and at not in own:
                     yield u, at, there
 
 

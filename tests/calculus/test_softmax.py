@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from kit.equations import index
 
-from derive import derivation, parse
+from derive import derivation, load, parse
 from derive.algebra.expr import Access, walk
 from derive.algebra.poly import Term, make_term
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.softmax import NormalizedExp, recognise, sums_apart
+from derive.check.checks import checks_of
 
 
 def found(line, head="x[i,j], m[i,j]: bool"):
@@ -70,6 +71,13 @@ def test_the_gradient_of_a_softmax_is_a_difference_from_a_mean():
     op = parse("op f(a[n], v[n]) -> y\np[n] = exp(a[n])/sum[m](exp(a[m]))\ny = sum[n](p[n]*v[n])")
     found = str(derivation(op).gradients["a"])
     assert found == "grad_a[n] = G·p[n]·(v[n] − Σₙ′ v[n′]·p[n′])"
+
+
+def test_a_sum_that_has_the_position_itself_is_no_value_of_a_mean():
+    """Sum_k G[l',k]*y[l,k] in the mean over l' is not Sum_k G[l',k]*y[l',k]."""
+    op = parse("op f(v[l], g[k], m[k]: bool) -> y\ny[l,k] = [m[k]]*(softmax[l](v[l])*g[k])")
+    assert "value" not in str(derivation(op).gradients["v"])
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]
 
 
 def test_values_that_are_sums_have_a_name():
