@@ -8,13 +8,13 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 91_120,
-    "derive/algebra": 4_700,
+    "derive": 91_720,
+    "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
-    "derive/calculus": 7_600,
+    "derive/calculus": 7_720,
     "derive/catalog": 1_700,
-    "derive/check": 5_000,
+    "derive/check": 5_010,
     "derive/command": 3_900,
     "derive/cost": 500,
     "derive/examples": 1_100,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_470,
-    "templates": 1_900,
-    "tests": 73_540,
+    "derive/tracing": 11_620,
+    "templates": 1_910,
+    "tests": 74_160,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
