@@ -16,8 +16,8 @@ import functools
 import inspect
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -36,6 +36,7 @@ from derive.tracing.calls import (
     source_of,
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
+from derive.tracing.graph import in_block
 from derive.tracing.surroundings import Surroundings, surroundings_of, without_hooks
 from derive.tracing.validate import without_gradient
 from derive.tracing.writes import ComputedInputs
@@ -370,14 +371,9 @@ def _refuse_changes(names: Sequence[str]) -> None:
         raise DeriveError(text, kind="torch-state")
 
 
-@contextmanager
-def _read() -> Iterator[None]:
+def _read() -> AbstractContextManager[None]:
     """Run the functions inside of one, which derive their own code elsewhere, as they are."""
-    token = READING.set(True)
-    try:
-        yield
-    finally:
-        READING.reset(token)
+    return in_block(READING, True)
 
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:

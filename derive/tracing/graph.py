@@ -12,18 +12,20 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
 from derive.tracing.symbolic import kept_sizes
 from derive.tracing.truths import Answer, on_all_paths, validations, version_of, writes
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -230,17 +232,22 @@ class Assumed:
     """True if Python's max and min of sizes are formulas, not branches."""
 
 
-_ASSUMED = ContextVar[Assumed]("assumed")
-
-
 @contextmanager
-def assuming(assumed: Assumed) -> Iterator[None]:
-    """Trace under these assumptions."""
-    token = _ASSUMED.set(assumed)
+def in_block(variable: ContextVar[_Value], value: _Value) -> Iterator[None]:
+    """Set the variable inside of the block."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _ASSUMED.reset(token)
+        variable.reset(token)
+
+
+_ASSUMED = ContextVar[Assumed]("assumed")
+
+
+def assuming(assumed: Assumed) -> AbstractContextManager[None]:
+    """Trace under these assumptions."""
+    return in_block(_ASSUMED, assumed)
 
 
 def _trace_error(error: Exception) -> DeriveError:
@@ -362,14 +369,9 @@ def _is_own(file: str) -> bool:
 _STOPPED = ContextVar("stopped", default=False)
 
 
-@contextmanager
-def stopped() -> Iterator[None]:
+def stopped() -> AbstractContextManager[None]:
     """Trace Functions as ones that pass no gradient on."""
-    token = _STOPPED.set(True)
-    try:
-        yield
-    finally:
-        _STOPPED.reset(token)
+    return in_block(_STOPPED, True)
 
 
 @contextmanager

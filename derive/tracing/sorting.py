@@ -9,8 +9,7 @@ torch computes the positions instead. Elements that are nan have no rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import sympy
 
 from derive.tracing.context import Context, Translate
+from derive.tracing.graph import in_block
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -35,14 +35,9 @@ from derive.tracing.values import (
 _BY_RANKS = ContextVar("by ranks", default=False)
 
 
-@contextmanager
-def by_ranks() -> Iterator[None]:
+def by_ranks() -> AbstractContextManager[None]:
     """Read orders by ranks, not as positions that torch computes in each call."""
-    token = _BY_RANKS.set(True)
-    try:
-        yield
-    finally:
-        _BY_RANKS.reset(token)
+    return in_block(_BY_RANKS, True)
 
 
 def sorting_of(name: str) -> Translate | None:
