@@ -769,6 +769,125 @@ def _of_frequencies(x, y, dim, product):
     return torch.fft.irfft(product(x, y), n, dim)
 
 
+# Sums over the elements on one side of a bound, by a sort; read by ``derive.module.runtime``.
+# The elements are along the last axis. The first axes of the bounds are those of the elements without
+# the last; the others are those of the result. Each ``op`` is <, <=, > or >=.
+
+
+def any_where(x, op, t):
+    """Whether there is an element x op t."""
+    if not x.shape[-1]:
+        return torch.zeros_like(t, dtype=torch.bool)
+    nan, first = x.isnan(), op[0] == "<"
+    if x.is_floating_point():
+        x = x.where(~nan, torch.inf if first else -torch.inf)
+    x = x.amin(-1, True) if first else x.amax(-1, True)
+    found = _compared(x, op, t.flatten(x.dim() - 1)).squeeze(-1)
+    return (found & ~nan.all(-1, True)).reshape(t.shape)
+
+
+def count_where(x, op, t):
+    """The number of elements x op t."""
+    return sum_where(torch.ones_like(x, dtype=torch.int64), x, op, t)
+
+
+def sum_where(f, x, op, t):
+    """The sum of f where x op t."""
+    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    if _are_few_pairs(x, flat):
+        found = torch.where(_compared(x, op, flat), f.unsqueeze(-2), 0).sum(-1)
+    else:
+        order, place = _sides(x, op, flat)
+        f = torch.where(x.isnan(), 0, f)
+        found = _read(_moved(f, order).cumsum(-1), place, 0)
+    return found.unflatten(-1, many)
+
+
+def logsumexp_where(f, x, op, t):
+    """The logsumexp of f where x op t."""
+    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    if _are_few_pairs(x, flat):
+        f = torch.where(_compared(x, op, flat), f.unsqueeze(-2), -torch.inf)
+        return f.logsumexp(-1).unflatten(-1, many)
+    order, place = _sides(x, op, flat)
+    f = torch.where(x.isnan(), -torch.inf, f)
+    found = _read(_moved(f, order).logcumsumexp(-1), place, -torch.inf)
+    return found.unflatten(-1, many)
+
+
+def mean_where(f, a, x, op, t):
+    """The sum of f times softmax a, both of the elements x op t."""
+    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    least = torch.finfo(a.dtype).min
+    if _are_few_pairs(x, flat):
+        mask = _compared(x, op, flat)
+        weight = torch.where(mask, a.unsqueeze(-2), least).softmax(-1)
+        found = torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1)
+        return found.unflatten(-1, many)
+    order, place = _sides(x, op, flat)
+    a = _moved(torch.where(x.isnan(), -torch.inf, a), order)
+    level = a.logcumsumexp(-1)
+    f = _moved(torch.where(x.isnan(), 0, f), order) * (a - level.clamp_min(least)).exp()
+    sums = decayed_sum(f.flip(-1), -level.flip(-1), -1).flip(-1)
+    return _read(sums, place, 0).unflatten(-1, many)
+
+
+def mean_where_adjoint(f, level, x, op, t, a):
+    """exp a times the sum of f*exp(-level) where x op t; level falls in the order of x."""
+    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    a, least = a.flatten(x.dim() - 1), torch.finfo(level.dtype).min
+    if _are_few_pairs(x, flat):
+        mask = _compared(x, op, flat)
+        shares = a.unsqueeze(-1) - level.clamp_min(least).unsqueeze(-2)
+        weight = torch.where(mask, shares, -torch.inf).exp()
+        return (
+            torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1).unflatten(-1, many)
+        )
+    order, place = _sides(x, op, flat)
+    f, level = _moved(torch.where(x.isnan(), 0, f), order), _moved(level, order)
+    sums = decayed_sum(f.flip(-1), level.flip(-1), -1).flip(-1)
+    weight = (a - _read(level, place, torch.inf).clamp_min(least)).exp()
+    return (_read(sums, place, 0) * weight).unflatten(-1, many)
+
+
+def _are_few_pairs(x, t):
+    """Whether a mask of all pairs takes less time than a sort."""
+    n, m = x.shape[-1], t.shape[-1]
+    return not torch.compiler.is_compiling() and (m <= 32 or n * m <= 16384)
+
+
+def _compared(x, op, t):
+    """The mask of each bound."""
+    less, more = x.unsqueeze(-2), t.unsqueeze(-1)
+    if op[0] == ">":
+        less, more = more, less
+    return less <= more if op[1:] else less < more
+
+
+def _sides(x, op, t):
+    """(The order in which the elements x op t are the first, and how many these are)."""
+    dtype = torch.promote_types(x.dtype, t.dtype)
+    x, t = x.detach().to(dtype), t.detach().to(dtype)
+    if dtype.is_floating_point:
+        x = x.nan_to_num(torch.inf, torch.inf, -torch.inf)
+    x, order = x.contiguous().sort(-1)
+    place = torch.searchsorted(x, t.contiguous(), right=op in ("<=", ">"))
+    if op[0] == ">":
+        order, place = order.flip(-1), x.shape[-1] - place
+    return order, torch.where(t.isnan(), 0, place)
+
+
+def _moved(x, order):
+    """The elements in this order, the same for all first axes."""
+    return x.gather(-1, order.expand(x.shape))
+
+
+def _read(x, count, nothing):
+    """The last of so many elements, or of none."""
+    x = torch.nn.functional.pad(x, (1, 0), value=nothing)
+    return x.gather(-1, count.expand(*x.shape[:-1], -1))
+
+
 # IEEE 754 arithmetic where Python raises.
 
 

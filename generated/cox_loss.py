@@ -23,8 +23,6 @@ where
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 
 from . import _runtime as rt
@@ -37,43 +35,46 @@ class _CoxLoss(torch.autograd.Function):
     def forward(log_hazard, time, event):
         dtype = rt.autocast_float32(log_hazard, time)
         log_hazard, time = rt.widened(log_hazard, time)
-        at_risk = torch.logsumexp(  # at_risk[n]
-            rt.where(time.unsqueeze(1) <= time, log_hazard, -math.inf), 1
-        )
-        return (
+        at_risk = rt.logsumexp_where(log_hazard, time, ">=", time)  # at_risk[n]
+        loss = (
             -rt.where(event, log_hazard - torch.where(event, at_risk, 1), 0).sum()
             / event.sum().to(log_hazard.dtype)
         ).to(dtype)
+        return loss, at_risk
 
     @staticmethod
-    def setup_context(ctx, inputs, loss):
+    def setup_context(ctx, inputs, output):
         log_hazard, time, event = inputs
+        at_risk = output[1]
+        ctx.mark_non_differentiable(at_risk)
+        ctx.set_materialize_grads(False)
         ctx.log_hazard_shape = log_hazard.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            log_hazard if ctx.needs_input_grad[0] else None,
-            time if ctx.needs_input_grad[0] else None,
-            event if ctx.needs_input_grad[0] else None,
+            log_hazard if needs[0] else None,
+            time if needs[0] else None,
+            event if needs[0] else None,
+            at_risk if needs[0] else None,
         )
 
     @staticmethod
-    def backward(ctx, G):
-        log_hazard, time, event = ctx.saved_tensors
-        log_hazard, time, G = rt.widened(log_hazard, time, G)
+    def backward(ctx, G, _grad_at_risk):
+        if G is None:
+            return (None,) * 3
+        log_hazard, time, event, at_risk = ctx.saved_tensors
+        log_hazard, time, at_risk, G = rt.widened(log_hazard, time, at_risk, G)
         grad_log_hazard = grad_time = None
-        reuse = rt.reuse(G)
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if ctx.needs_input_grad[0]:
-            time_below = time.unsqueeze(1) <= time
-            some = time_below.any(1, keepdim=True)
-            log_hazard_or_finfo_G = rt.where(
-                time_below, log_hazard, torch.finfo(G.dtype).min
-            )
-            masked_log_hazard = rt.where(
-                some & event.unsqueeze(1) & time_below,
-                reuse.softmax(log_hazard_or_finfo_G, 1),
-                0,
+            if not first_order:
+                at_risk = rt.logsumexp_where(log_hazard, time, ">=", time)  # at_risk[n]
+            any_where_and_event = (rt.any_where(time, ">=", time) & event).to(G.dtype)
+            mean_where_adjoint = rt.mean_where_adjoint(
+                any_where_and_event, at_risk, time, "<=", time, log_hazard
             )
             grad_log_hazard = reuse.mul(
-                reuse.sub(masked_log_hazard.sum(0), event.to(G.dtype)),
+                reuse.sub(mean_where_adjoint, event.to(G.dtype)),
                 G / event.sum().to(G.dtype),
             )
         if ctx.needs_input_grad[1]:
@@ -83,21 +84,19 @@ class _CoxLoss(torch.autograd.Function):
 
 class _CoxLossDual(rt.Dual, _CoxLoss):
     @staticmethod
-    def tangent(inputs, loss, tangents):
+    def tangent(inputs, output, tangents):
         log_hazard, time, event = inputs
         d_log_hazard = tangents[0]
         log_hazard, time, d_log_hazard = rt.widened(log_hazard, time, d_log_hazard)
-        time_below = time.unsqueeze(1) <= time
-        log_hazard_or_d_log_hazard = rt.where(
-            time_below, log_hazard, torch.finfo(d_log_hazard.dtype).min
+        d_at_risk = rt.where(
+            rt.any_where(time, ">=", time),
+            rt.mean_where(d_log_hazard, log_hazard, time, ">=", time),
+            0,
         )
-        masked_log_hazard = rt.where(
-            time_below, torch.softmax(log_hazard_or_d_log_hazard, 1), 0
-        )
-        d_at_risk = rt.where(time_below.any(1), masked_log_hazard @ d_log_hazard, 0)
-        return -rt.where(event, d_log_hazard - d_at_risk, 0).sum() / torch.where(
+        d_loss = -rt.where(event, d_log_hazard - d_at_risk, 0).sum() / torch.where(
             event.any(0), event.sum(), 1
         ).to(d_log_hazard.dtype)
+        return d_loss, None
 
 
 def cox_loss(
@@ -120,5 +119,5 @@ def cox_loss(
         signature = "log_hazard[n], time[n], event[n]: bool"
         raise rt.explained("cox_loss", signature, log_hazard, time, event)
     if rt.forward_mode() and not torch.compiler.is_compiling():
-        return _CoxLossDual.apply(log_hazard, time, event)
-    return rt.apply(_CoxLoss, log_hazard, time, event)
+        return _CoxLossDual.apply(log_hazard, time, event)[0]
+    return rt.apply(_CoxLoss, log_hazard, time, event)[0]

@@ -22,8 +22,8 @@ IMPORT = "from . import _runtime as rt"
 
 _SECTIONS = (
     *("private_names", "functions", "parameters", "dtypes", "own", "reuse", "choices"),
-    *("views", "positions", "along", "scans", "ieee", "norms", "attention", "tangents", "blocks"),
-    "explained",
+    *("views", "positions", "along", "scans", "orders", "ieee", "norms", "attention", "tangents"),
+    *("blocks", "explained"),
 )
 """The files of templates/helpers, in reading order."""
 

@@ -251,6 +251,15 @@ def gather(x: Shape, at: Any, index: Shape) -> Shape:
     return index
 
 
+def sum_where(f: Shape, x: Shape, _: Any, t: Shape) -> Shape:
+    """Replace the last axis of the summands by the last axes of the bounds."""
+    return (*f[:-1], *t[len(x) - 1 :])
+
+
+def mean_where(f: Shape, _: Shape, x: Shape, op: Any, t: Shape, *__: Any) -> Shape:
+    return sum_where(f, x, op, t)
+
+
 def picked(_: Shape, place: Shape, *__: Any) -> Shape:
     return place
 

@@ -357,6 +357,14 @@ _ROWS = (
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
         for name in ("sort", "first")
     ),
+    _fresh("rt.any_where", lambda _, __, t: t, kind="bool"),
+    _fresh("rt.count_where", lambda _, __, t: t, flop_rules.sorting, kind="int"),
+    *(
+        _fresh(f"rt.{name}_where", shape_rules.sum_where, flop_rules.sorting, slips=name != "sum")
+        for name in ("sum", "logsumexp")
+    ),
+    _fresh("rt.mean_where", shape_rules.mean_where, flop_rules.sorting, slips=True),
+    _fresh("rt.mean_where_adjoint", shape_rules.mean_where, flop_rules.sorting),
     _scans("rt.sum_while_equal", Alias.FRESH_VIEW, flops=flop_rules.recurrence),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _fresh("rt.circular_convolution"),

@@ -307,7 +307,8 @@ def _reading(
         if whole:
             context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
-    differs = check(op, [(call, {}), *others], tensors, context.sizes, inputs, computed)
+    calls = [(call, {}), *others]
+    differs = check(op, calls, tensors, context.sizes, inputs, computed, context.ascending)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,

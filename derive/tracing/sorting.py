@@ -2,6 +2,7 @@
 
     rank[k]   =  Sum_l [x[l] < x[k] or x[l] == x[k] and l < k]       of equal elements in order
     sorted[r] =  Sum_k [rank[k] == r] x[k],      order[r] = Sum_k [rank[k] == r] k
+    place     =  Sum_k [x[k] < t]                of t among sorted x
 
 These readings are for a spec. Where a function is to run with its own choice among equal elements,
 torch computes the positions instead. Elements that are nan have no rank.
@@ -12,12 +13,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sympy
 
 from derive.tracing.context import Context, Translate
 from derive.tracing.graph import in_block
+from derive.tracing.refusals import unread
 from derive.tracing.values import (
     Atom,
     Axis,
@@ -137,6 +140,35 @@ def _median(context: Context, x: TracedValue, dim: int | None = None, keepdim: b
     return _one(context, x, dim, keepdim, apply("//", TracedNumber(many - 1), 2))
 
 
+def _searchsorted(
+    context: Context,
+    boundaries: TracedValue,
+    x: Any,
+    *_: Any,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Any = None,
+    **__: Any,
+) -> TracedValue:
+    """Return the number of boundaries before each element."""
+    if sorter is not None:
+        raise unread("searchsorted with a sorter is not supported; gather the boundaries first")
+    if isinstance(boundaries.node, TracedRead) and boundaries.node.name in context.inputs:
+        context.ascending.add(boundaries.node.name)
+    x, last = context.value(x), len(boundaries.axes) - 1
+    if last:
+        boundaries = boundaries.with_unit_axis(last)
+    test = "<=" if right or side == "right" else "<"
+    unit = x.with_unit_axis(len(x.axes))
+    before = context.elementwise(partial(apply, test), boundaries, unit, kind="bool")
+    count = reduced("sum", before.axes[-1], apply("truth", before.node))
+    return context.named(TracedValue(before.axes[:-1], count, "int"), "place")
+
+
+def _bucketize(context: Context, x: Any, boundaries: TracedValue, **named: Any) -> TracedValue:
+    return _searchsorted(context, boundaries, x, **named)
+
+
 _SORTINGS: dict[str, Translate] = {
     "sort": _sort,
     "argsort": _argsort,
@@ -144,4 +176,6 @@ _SORTINGS: dict[str, Translate] = {
     "topk": _topk,
     "kthvalue": _kthvalue,
     "median": _median,
+    "searchsorted": _searchsorted,
+    "bucketize": _bucketize,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -73,6 +73,7 @@ def check(
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
     computed: ComputedInputs,
+    ascending: Collection[str] = (),
 ) -> dict[str, str]:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
@@ -86,7 +87,7 @@ def check(
     functions = [(partial(_with_tensors, g, len(op.outputs)), own) for g, own in functions]
     for a in (a for value in inputs.values() for a in value.atoms):
         sizes.at_least(a.size - 1)
-    samples = Samples(tensors, sizes, inputs, _marks(op, tensors), computed)
+    samples = Samples(tensors, sizes, inputs, _marks(op, tensors), computed, ascending)
     known = {p.name for p in op.parameters}
     asked = (AT_ONE, samples.ones()), (BEYOND, samples.beyond())
     with warnings.catch_warnings():
@@ -318,6 +319,8 @@ class Samples:
     marks: Mapping[str, Sequence[int]]
     """Marker values of each integer input, such as -100."""
     computed: ComputedInputs
+    ascending: Collection[str] = ()
+    """The inputs that ascend along their last axis."""
 
     def draws(self) -> Iterator[tuple[Mapping[Any, int], Callable[..., dict[str, Any]], str, bool]]:
         """Yield (sizes, a draw of inputs, the guard that is false there or '', if it is spare).
@@ -391,9 +394,13 @@ class Samples:
 
     def _draw(self, way: Mapping[Any, int], seed: int, attempt: int) -> dict[str, Any]:
         """Draw inputs of these sizes, different at each attempt."""
-        return {
+        drawn = {
             name: self._drawn(name, way, seed + n, attempt) for n, name in enumerate(self.inputs)
         }
+        for name in self.ascending:
+            x = drawn[name].detach().sort(-1).values
+            drawn[name] = x.requires_grad_(drawn[name].requires_grad)
+        return drawn
 
     def _example(self, way: Mapping[Any, int], attempt: int) -> dict[str, Any]:
         """Return the examples; after the first attempt only their integers, with other floats.

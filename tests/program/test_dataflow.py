@@ -89,6 +89,13 @@ rt.linear_recurrence(alone, alone, 1, reverse=True); rt.adjoint_recurrence(x, y,
 rt.adjoint_recurrence(alone, alone, 1); rt.circular_convolution(x, y, 0);
 rt.circular_correlation(x, y, 1); rt.sum_while_equal(x, y, 0);
 rt.sum_while_equal(alone, alone, 1); rt.sort_ranks(x, 0); rt.sort_ranks(alone, 1, descending=True);
+rt.any_where(x, "<", y);
+rt.any_where(alone, "<", alone); rt.count_where(x, "<", y); rt.sum_where(x, x, ">=", y);
+rt.sum_where(alone, alone, ">=", alone);
+rt.logsumexp_where(x, x, "<", y); rt.logsumexp_where(alone, alone, ">", alone);
+rt.mean_where(x, y, x, "<=", y); rt.mean_where(alone, alone, alone, ">", alone);
+rt.mean_where_adjoint(x, y, x, "<=", y, y);
+rt.mean_where_adjoint(alone, alone, alone, ">=", alone, alone);
 rt.first_ranks(x, 1, 1); rt.first_ranks(long, 1, 1, descending=True);
 rt.decayed_sum(x, y, 0); rt.decayed_sum(alone, alone, 1);
 rt.conv_single_channel(b.narrow(1, 0, 1), kernel);

@@ -75,3 +75,40 @@ def test_the_rank_counts_who_comes_before():
         "ordered[n, k] = sum[c | rank[n, c] == k](x[n, c])\n"
         "y[n] = sum[k](ordered[n, k])"
     )
+
+
+def test_the_place_among_boundaries_is_a_count():
+    def table(x, edges, values):
+        i = torch.searchsorted(edges, x).clamp(1, edges.shape[0] - 1)
+        share = (x - edges[i - 1]) / (edges[i] - edges[i - 1])
+        return torch.lerp(values[i - 1], values[i], share)
+
+    def rows(x, edges, values):
+        inner = edges[1:-1].expand(x.shape[0], -1).contiguous()
+        return values[torch.searchsorted(inner, x, right=True)] * x
+
+    def buckets(x, edges, values):
+        i = torch.bucketize(x, edges[1:], right=True) + torch.bucketize(0.5, edges[:-1])
+        return values[i.clamp(max=values.shape[0] - 1)] * x.exp()
+
+    def among_their_own(x, edges, values):
+        shares = torch.softmax(values, 0).cumsum(0)
+        return values[torch.searchsorted(shares, x.sigmoid(), side="right").clamp(max=3)] + edges[0]
+
+    def given(n, m, k):
+        edges = torch.rand(k, dtype=torch.float64).sort().values
+        return torch.rand(n, m, dtype=torch.float64), edges, torch.randn(k, dtype=torch.float64)
+
+    for f in (table, rows, buckets, among_their_own):
+        op = derive.read_torch(f, *given(3, 4, 6))
+        assert "place[" in str(op) and "sum[" in str(op)
+        ours = derive.load(op)
+        for sizes in ((3, 4, 6), (7, 2, 60)):
+            own = [x.requires_grad_() for x in given(*sizes)]
+            have, want = ours(*own), f(*own)
+            torch.testing.assert_close(have, want)
+            of = (
+                torch.autograd.grad(y.square().sum(), own, materialize_grads=True)
+                for y in (have, want)
+            )
+            torch.testing.assert_close(*of)

@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 91_720,
+    "derive": 92_070,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_400,
+    "derive/lowering": 11_700,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_800,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_620,
-    "templates": 1_910,
-    "tests": 74_160,
+    "derive/tracing": 11_660,
+    "templates": 2_030,
+    "tests": 74_470,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -32,6 +32,12 @@ from derive.lowering.patterns.cumulative import (
 )
 from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
 from derive.lowering.patterns.equality_masks import sum_at_known_index
+from derive.lowering.patterns.orders import (
+    any_over_side,
+    logsumexp_over_side,
+    mean_over_side,
+    sum_over_side,
+)
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
 from derive.lowering.patterns.recurrences import (
     any_of_ties,
@@ -76,6 +82,17 @@ SUMS = (
         "rank",
         "Sum_l [a(l) < a(k) or a(l) == a(k) and l < k] = the position of a(k) after a sort",
         rank,
+    ),
+    Pattern(
+        "one side of a bound",
+        "Sum_l [a(l) < b(k)] f(l) = cumsum of f in the order of a, at the place of b(k)",
+        sum_over_side,
+    ),
+    Pattern(
+        "means of one side of a bound",
+        "Sum_l [a(l) < b(k)] f(l) exp(h(l) - F(k)) = a recurrence in the order of a, at the place "
+        "of b(k)",
+        mean_over_side,
     ),
     Pattern("part of a range", "Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)", sum_over_part),
     Pattern("convolution", "Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]", convolution),
@@ -210,11 +227,18 @@ REDUCED = (
     Pattern(
         "product of others", "Prod_{j != k} f(j) = Prod_{j<k} f Prod_{j>k} f", product_of_others
     ),
+    Pattern(
+        "logsumexp of one side of a bound",
+        "logsumexp_{l, a(l) < b(k)} f(l) = logcumsumexp of f in the order of a, at the place of "
+        "b(k)",
+        logsumexp_over_side,
+    ),
     Pattern("cumulative reduction", "prod_{l <= k} f(l) = cumprod(f)[k]", cumulative_reduction),
     Pattern(
         "extremum by place", "max_n {f, s[n] == g} = scatter_reduce(s, f)[g]", extremum_by_place
     ),
     Pattern("any of ties", "any_l ([k <= l] [a(k) == m(l)]) = their number > 0", any_of_ties),
+    Pattern("any of one side of a bound", "any_l (a(l) < b(k)) = their number > 0", any_over_side),
     Pattern("any by place", "any_n (s[n] == g) = zeros.index_add(s, 1)[g] > 0", any_by_place),
 )
 """Reductions other than sums."""

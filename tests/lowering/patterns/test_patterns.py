@@ -64,6 +64,17 @@ EXAMPLES = {
         "rank[n,k] = sum[l]([x[n,l] > x[n,k] or x[n,l] == x[n,k] and l < k])\n"
         "y[n,r] = sum[k | rank[n,k] == r](x[n,k]**2)"
     ),
+    "one side of a bound": "op f(x[l], b[k], v[l]) -> y\ny[k] = sum[l | x[l] < b[k]](v[l]**2)",
+    "logsumexp of one side of a bound": (
+        "op f(x[l], b[k], v[l]) -> y\ny[k] = logsumexp[l | x[l] < b[k]](v[l])"
+    ),
+    "means of one side of a bound": (
+        "op f(x[l], b[k], v[l], w[l]) -> y\n"
+        "y[k] = sum[l | x[l] < b[k]](softmax[l | x[l] < b[k]](v[l])*w[l])"
+    ),
+    "any of one side of a bound": (
+        "op f(x[l], b[k], v[k]) -> y\ny[k] = where(any[l](x[l] >= b[k]), v[k]**2, 0)"
+    ),
     "ring read": "op f(x[n,t]; s=1) -> y\ny[n,t] = x[n,(t - s) % size(t)]**2",
     "scaled branches": "op f(x[i]; a=0.3) -> y\ny[i] = where(x[i] > 0, x[i], a*x[i])",
     "run by digits": "op f(w[(t d)], a[t], b[d]) -> y\ny[t,d] = w[(d t)]*a[t]*b[d]",

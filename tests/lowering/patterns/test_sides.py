@@ -1,0 +1,249 @@
+"""Sums over the elements on one side of each bound sort once, for any order and axes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from kit.each import each_row
+
+torch = pytest.importorskip("torch")
+from torch.autograd import forward_ad  # noqa: E402
+
+import derive  # noqa: E402
+
+INF = torch.inf
+
+
+def logsumexp(mask, h):
+    return torch.where(mask, h, -INF).logsumexp(-1)
+
+
+def softmax(mask, h):
+    return torch.where(mask, torch.where(mask, h, torch.finfo(h.dtype).min).softmax(-1), 0)
+
+
+# (inputs, equations, functions in the code, the same in torch with a mask of all pairs)
+SIDES = (
+    (
+        "x[l], t[k], v[l,d]",
+        "y[d,k] = sum[l | x[l] <= t[k]](v[l,d])",
+        {"sum"},
+        lambda x, t, v: ((x <= t[:, None]) * v.T[:, None]).sum(-1),
+    ),
+    (
+        "x[n,l], t[n,k], v[l,d]",
+        "y[n,k,d] = sum[l | x[n,l] > t[n,k]](v[l,d]**2)",
+        {"sum"},
+        lambda x, t, v: (x[:, None] > t[..., None]).to(v) @ v**2,
+    ),
+    (
+        "x[l], t[i,j], v[l,d]",
+        "y[d,i,j] = sum[l | x[l] + 1 < t[i,j] and x[l] > 0 and t[i,j] > 0](v[l,d])",
+        {"sum"},
+        lambda x, t, v: torch.einsum(
+            "ijl,ld->dij", ((x + 1 < t[..., None]) & (x > 0) & (t[..., None] > 0)).to(v), v
+        ),
+    ),
+    (
+        "x[l], t[n,k], v[n,l]",
+        "y[k,n] = sum[l | t[n,k] <= x[l]](v[n,l])",
+        {"sum"},
+        lambda x, t, v: ((x >= t[..., None]) * v[:, None]).sum(-1).T,
+    ),
+    (
+        "x[l], t[k], v[l,d], w[k,d]",
+        "y[k] = sum[l,d | x[l] < t[k]](v[l,d]*w[k,d])",
+        {"sum"},
+        lambda x, t, v, w: (((x < t[:, None]).to(v) @ v) * w).sum(1),
+    ),
+    (
+        "x[*b,l], t[*b,k], v[*b,l]",
+        "y[*b,k] = sum[l | x[*b,l] < t[*b,k]](v[*b,l])",
+        {"sum"},
+        lambda x, t, v: ((x[..., None, :] < t[..., None]) * v[..., None, :]).sum(-1),
+    ),
+    (
+        "x[n], v[n]",
+        "y = sum[n,m | x[n] < x[m]](v[n]*v[m]**2)",
+        {"sum"},
+        lambda x, v: ((x[:, None] < x) * v[:, None] * v**2).sum(),
+    ),
+    (
+        "x[n,c], v[n,c], e[n]: bool",
+        "y[n,c] = v[n,c]*sum[m]([x[m,c] >= x[n,c]]*[e[m]])",
+        {"sum"},
+        lambda x, v, e: v * ((x[None] >= x[:, None]) & e[None, :, None]).sum(1),
+    ),
+    (
+        "x[n], v[n]",
+        "y[n] = where(any[m](x[m] > x[n]), v[n]**2, v[n])",
+        {"any"},
+        lambda x, v: torch.where((x > x[:, None]).any(1), v**2, v),
+    ),
+    (
+        "P[l]: int, v[l]; size(j)=40",
+        "y[j] = sum[l | P[l] > j](v[l])",
+        {"sum"},
+        lambda p, v: ((p > torch.arange(40)[:, None]) * v).sum(1),
+    ),
+    (
+        "h[n], x[n], e[n]: bool",
+        "r[n] = logsumexp[m | x[m] >= x[n]](h[m])\ny = sum[n | e[n]](r[n] - h[n])",
+        {"logsumexp", "mean", "mean_adjoint"},
+        lambda h, x, e: (logsumexp(x >= x[:, None], h) - h)[e].sum(),
+    ),
+    (
+        "h[b,n], x[n], v[n]: bool",
+        "r[b,n] = logsumexp[m | x[m] <= x[n] and v[m]](h[b,m])\ny[b] = sum[n | v[n]](r[b,n])",
+        {"logsumexp", "mean_adjoint"},
+        lambda h, x, v: logsumexp((x <= x[:, None]) & v, h[:, None])[:, v].sum(1),
+    ),
+    (
+        "h[n], x[n], v[n,d]",
+        "s[n,d] = sum[m | x[m] < x[n]](softmax[m | x[m] < x[n]](h[m])*v[m,d])\ny[n,d] = s[n,d]**2",
+        {"logsumexp", "mean", "mean_adjoint"},
+        lambda h, x, v: (softmax(x < x[:, None], h) @ v) ** 2,
+    ),
+)
+SIZES = {"n": 80, "l": 90, "k": 70, "d": 2, "i": 9, "j": 11, "b": 3, "c": 4}
+SHORT = {"n": 7, "l": 6, "k": 5, "d": 2, "i": 3, "j": 4, "b": 3, "c": 4}
+
+
+def given(op, sizes):
+    """Whole numbers, so that many are equal, where values are compared."""
+    torch.manual_seed(0)
+    for t in op.inputs:
+        shape = [n for i in t.axes for n in ((2, 3) if i.group else (sizes[i.name],))]
+        x = torch.randn(shape, dtype=torch.float64)
+        match t.kind, t.name:
+            case "bool", _:
+                yield x > -0.5
+            case "int", _:
+                yield (x * 9).long()
+            case _, "x" | "t":
+                yield (x * 5).round()
+            case _:
+                yield (2 * x).requires_grad_()
+
+
+def derivatives(f, own):
+    """Values, gradients and second gradients with fixed weights."""
+    floats, found = [x for x in own if x.requires_grad], [f(*own)]
+    for _ in range(2):
+        terms = [y for y in found if y.requires_grad]
+        total = sum((y * torch.linspace(-1, 2, y.numel()).view(y.shape)).sin().sum() for y in terms)
+        found += torch.autograd.grad(total, floats, create_graph=True)
+    return found
+
+
+@pytest.mark.parametrize("sizes", [SIZES, SHORT], ids=["sorted", "few pairs"])
+@each_row("inputs, equations, names, plain", SIDES)
+def test_one_side_of_a_bound_is_a_scan_in_the_order_of_the_elements(
+    inputs, equations, names, plain, sizes
+):
+    op = derive.parse(f"op f({inputs}) -> y\n{equations}")
+    code = derive.source(op, standalone=False)
+    found = re.findall(r"rt\.(\w+)_where(?:_(adjoint))?\(", code)
+    assert {"_".join(filter(None, parts)) for parts in found} == names
+    f = derive.load(op)
+    own = list(given(op, sizes))
+    for have, want in zip(derivatives(f, own), derivatives(plain, own), strict=True):
+        torch.testing.assert_close(have, want)
+
+
+@pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("count", [90, 3])
+def test_nan_is_on_no_side_and_infinity_is(op, count):
+    f = derive.load(
+        derive.parse(f"op f(x[l], t[k], v[l]) -> y\ny[k] = sum[l | x[l] {op} t[k]](v[l])")
+    )
+    g = derive.load(derive.parse(f"op f(x[l], t[k]) -> y\ny[k] = sum[l]([x[l] {op} t[k]])"))
+    x = torch.tensor([0.0, torch.nan, INF, -INF, 1.0, -1.0]).repeat(count)
+    t, v = x[: 6 * count - 5].flip(0), torch.arange(6.0 * count)
+    compared = {"<": torch.lt, "<=": torch.le, ">": torch.gt, ">=": torch.ge}[op]
+    mask = compared(x, t[:, None])
+    torch.testing.assert_close(f(x, t, v), torch.where(mask, v, 0).sum(-1))
+    torch.testing.assert_close(g(x, t), mask.sum(-1))
+
+
+def test_counts_under_conditions_are_exact():
+    text = "op f(x[l], t[k], e[l]: bool) -> y\ny[k] = sum[l]([x[l] < t[k]]*[e[l]])"
+    code = derive.source(derive.parse(text), standalone=False)
+    assert 'rt.sum_where(e.to(torch.int64), x, "<", t)' in code
+    f = derive.load(derive.parse(text + " + sum[l | e[l] and x[l] > t[k]](l)*x[0]"))
+    x, t = torch.arange(100.0), torch.arange(80.0)
+    e, at = x % 3 > 0, torch.arange(100)
+    want = ((x < t[:, None]) & e).sum(-1) + (((x > t[:, None]) & e) * at).sum(-1) * x[0]
+    torch.testing.assert_close(f(x, t, e), want)
+
+
+def test_infinite_summands_count_on_their_side_alone():
+    f = derive.load(derive.parse("op f(x[l], t[k], v[l]) -> y\ny[k] = sum[l | x[l] < t[k]](v[l])"))
+    x, t = torch.arange(100.0), torch.arange(80.0)
+    v = torch.where(x == 40, INF, x)
+    torch.testing.assert_close(f(x, t, v), torch.where(x < t[:, None], v, 0).sum(-1))
+
+
+def test_rows_without_an_element_have_no_share():
+    text = (
+        "op f(h[n], x[n], v[n]: bool) -> y\n"
+        "r[n] = logsumexp[m | x[m] < x[n] and v[m]](h[m])\n"
+        "y[n] = where(r[n] == -inf, 0, h[n] - r[n])"
+    )
+    f = derive.load(derive.parse(text))
+    h = torch.randn(90, dtype=torch.float64, requires_grad=True)
+    x, v = torch.arange(90).roll(7) // 3 * 1.0, torch.arange(90) % 4 > 0
+
+    def plain(h, x, v):
+        r = [h[(x < t) & v].logsumexp(0) for t in x]
+        return torch.stack([a - b if b > -INF else 0 * a for a, b in zip(h, r, strict=True)])
+
+    for have, want in zip(*(derivatives(f, (h, x, v)) for f in (f, plain)), strict=True):
+        torch.testing.assert_close(have, want)
+
+
+@each_row("inputs, equations, names, plain", SIDES)
+def test_tangents_and_batches(inputs, equations, names, plain):
+    op = derive.parse(f"op f({inputs}) -> y\n{equations}")
+    f, own = derive.load(op), [x.detach() for x in given(op, SIZES)]
+    along = [torch.ones_like(x) if x.is_floating_point() else x for x in own]
+    want = plain(*own)
+    rows = torch.func.vmap(f)(*(torch.stack((x, x)) for x in own))
+    torch.testing.assert_close(rows, torch.stack((want, want)))
+    with forward_ad.dual_level():
+        have, want = (
+            forward_ad.unpack_dual(
+                g(
+                    *(
+                        forward_ad.make_dual(x, d) if x.is_floating_point() else x
+                        for x, d in zip(own, along, strict=True)
+                    )
+                )
+            ).tangent
+            for g in (f, plain)
+        )
+    torch.testing.assert_close(have, want)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_code_for_a_compiler_does_not_depend_on_the_number_of_pairs():
+    f = derive.load(derive.parse("op f(x[l], v[l]) -> y\ny[l] = v[l]*sum[m | x[m] < x[l]](v[m])"))
+    compiled = torch.compile(f, backend="aot_eager", fullgraph=True, dynamic=True)
+    for n in (50, 5, 200):
+        x, v = torch.randn(n), torch.randn(n)
+        torch.testing.assert_close(compiled(x, v), f(x, v))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x[l], v[l]; size(k)=5) -> y\ny[k] = sum[l | x[l] < k](v[l])",
+        "op f(x[l], t[k], v[k,l]) -> y\ny[k] = sum[l | x[l] < t[k]](v[k,l])",
+        "op f(x[l,k], t[k], v[l]) -> y\ny[k] = sum[l | x[l,k] < t[k]](v[l])",
+    ],
+    ids=["few bounds", "a summand for each bound", "elements for each bound"],
+)
+def test_a_mask_where_it_takes_less_time(text):
+    code = derive.source(derive.parse(text), standalone=False)
+    assert not re.search(r"rt\.\w+_where", code)
