@@ -58,6 +58,7 @@ TEXTS = {
     "padded window": r"\w\+\w >= 1 and",
     "guard of an ignored integer": r"(>= 0|!= -1)[,\]) ]",
     "rank": r"\[.* or .* == .* and \w+ < \w+\]\)",
+    "one side of a bound": r"\| \w+\[[^]]*\] [<>]=? \w+\[[^]]*\]\]",
     "segment sum": r"\| [TUO]\d?\[[^]]*\] == |\[[TUO]\d?\[[^]]*\] == ",
     "left-hand 0": r"^e\d\[[^]=]*\b0\b[^]=]*\] =",
     "composite on the left": r"^e\d\[\(\w+ \w+\)",

@@ -261,10 +261,21 @@ class Expressions(Conditions):
 
     def taken(self, scope: Scope, inside: Scope, bound: list[Letter]) -> str:
         """A condition on what is reduced, or none."""
+        sides = [w for letter in bound if (w := self.on_one_side(letter, scope))]
+        if sides and self.chance(0.1):
+            return sides[0]
         windows = [w for letter in bound if (w := self.windowed(letter, scope))]
         if windows and self.chance(0.45):
             return windows[0]
         return self.condition(inside, 1) if self.chance(0.15) else ""
+
+    def on_one_side(self, letter: Letter, scope: Scope) -> str | None:
+        """A comparison of what the letter numbers with what another letter numbers."""
+        others = [a for a in self.named(scope) if a.name != letter.name]
+        if not others or self.classes[letter.of].group:
+            return None
+        values = self.over(letter).inner(), self.over(self.random.choice(others)).inner()
+        return f" {self.random.choice(('<', '<=', '>', '>='))} ".join(self.random.sample(values, 2))
 
     def softmax(self, scope: Scope, depth: int) -> Text:
         if not scope:
@@ -278,6 +289,8 @@ class Expressions(Conditions):
             head += f" | {self.condition(scope, 1)}"
         elif (window := self.windowed(letter, scope)) and self.chance(0.4):
             head += f" | {window}"
+        elif (side := self.on_one_side(letter, scope)) and self.chance(0.1):
+            head += f" | {side}"
         text = f"{name}[{head}](sin({value.text})*{over})"
         return Text(text, name == "softmax" and head == letter.name)
 
