@@ -275,7 +275,17 @@ def guarded_sums(lets: Lets, p: Poly) -> Poly:
 
 
 class DerivativeGuards(GuardInserter):
-    """The pass over derivatives, whose operands have the indices of their brackets."""
+    """The pass over derivatives, whose operands have the indices of their brackets.
+
+    What is read at a guarded position is multiplied by 0 where the guard's condition fails: it is
+    the adjoint of a read that is not made there. So a partial function of it is guarded too.
+    """
+
+    def _factor(self, f: ex.Expr, outer: Over, over: Over, beside: bool) -> ex.Expr:
+        if not is_mask(f) and self._values.may_fail(f):
+            positions = [p for a in ex.accesses(f) for p in a.positions if isinstance(p, ex.Guard)]
+            over = added_conditions(over, *(p.condition for p in positions))
+        return super()._factor(f, outer, over, beside)
 
     def _atom(self, e: ex.Expr, over: Over) -> ex.Expr:
         if isinstance(recognise_under(e, self.lets.get, over), NormalizedExp):

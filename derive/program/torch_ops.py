@@ -357,6 +357,10 @@ _ROWS = (
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
         for name in ("sort", "first")
     ),
+    TorchOp(
+        *("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
+        alias=Alias.FRESH_VIEW,
+    ),
     _fresh("rt.any_where", lambda _, __, t: t, kind="bool"),
     _fresh("rt.count_where", lambda _, __, t: t, flop_rules.sorting, kind="int"),
     *(

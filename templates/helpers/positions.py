@@ -2,7 +2,7 @@
 
 import torch
 from along import gather, scatter_add
-from own import _PLAIN, _all_inside, _one_longer, _or_end
+from own import _PLAIN, _all_inside, _one_longer, _or_end, unrecorded
 
 
 def positions(size, x):
@@ -137,3 +137,18 @@ def window(x, at, start, size, outside=0):
     beside = (0, 0) * (x.dim() - 1 - at % x.dim())
     inside = x.narrow(at, first, end - first)
     return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
+
+
+def overlap_add(f, dim, step, start, size):
+    """The sum of f[.., k, .., a] at step*k + a + start along dim, of those that are on the axis."""
+    dim, many = dim % f.dim(), (f.shape[dim], f.shape[-1])
+    shape = list(f.shape[:-1])
+    shape[dim] = max(step * (many[0] - 1) + many[1], 0)
+    if unrecorded(f) and all(many):
+        whole = torch.ops.aten.unfold_backward(f, shape, dim, many[1], step)
+    else:
+        at = step * positions(many[0], f).unsqueeze(1) + positions(many[1], f)
+        whole = f.new_zeros(shape).index_add(
+            dim, at.flatten(), f.movedim(-1, dim + 1).flatten(dim, dim + 1)
+        )
+    return window(whole, dim, -start, size)

@@ -211,3 +211,20 @@ def test_a_number_beside_tensors_is_asked_where_the_conditions_on_numbers_hold(f
         (slope,) = torch.autograd.grad(value, x, cotangent, create_graph=True)
         (second,) = torch.autograd.grad(slope.sum(), cotangent)
         np.testing.assert_allclose(second.numpy(), [expected] * 3, atol=1e-12)
+
+
+def test_what_is_read_for_one_piece_does_not_fail_beside_the_other():
+    """The adjoint of the piece is 0 elsewhere, and the root of what is read there may be 0."""
+    op = parse(
+        "op f(a[k], v[i], w[j]) -> y\n"
+        "e[i,j,k] = sqrt(w[j]*a[k])\n"
+        "y[x,i] = concat[x](a[x]*v[i], softmax[i](e[i,x,2]*v[i]))"
+    )
+    a, v, w = own = [torch.rand(n, dtype=torch.float64, requires_grad=True) for n in (3, 5, 2)]
+    plain = torch.cat((a[:, None] * v, torch.softmax((w * a[2]).sqrt()[:, None] * v, 1)))
+    pairs = zip(
+        *(torch.autograd.grad(y.sin().sum(), own) for y in (derive.load(op)(*own), plain)),
+        strict=True,
+    )
+    for have, want in pairs:
+        np.testing.assert_allclose(have.numpy(), want.numpy())

@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_070,
+    "derive": 92_200,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_700,
+    "derive/lowering": 11_810,
     "derive/module": 6_200,
     "derive/notation": 8_400,
-    "derive/program": 7_800,
+    "derive/program": 7_820,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 11_660,
-    "templates": 2_030,
-    "tests": 74_470,
+    "templates": 2_060,
+    "tests": 74_570,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

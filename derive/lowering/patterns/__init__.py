@@ -38,6 +38,7 @@ from derive.lowering.patterns.orders import (
     mean_over_side,
     sum_over_side,
 )
+from derive.lowering.patterns.overlap import overlapping_windows
 from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
 from derive.lowering.patterns.recurrences import (
     any_of_ties,
@@ -156,6 +157,11 @@ PLACED = (
         "transposed convolution",
         "Sum_{t,k} delta(u, s*t + d*k) Y[t] W[k] = conv_transpose(Y, W)[u]",
         transposed_convolution,
+    ),
+    Pattern(
+        "overlapping windows",
+        "Sum_{k,a} delta(i, s*k + a) f(k, a) = windows f(k) added at s*k",
+        overlapping_windows,
     ),
 )
 """Sums of a product with deltas."""

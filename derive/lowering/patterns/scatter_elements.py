@@ -206,7 +206,7 @@ def only_if(scope: Scope, s: Summation) -> Value | None:
 
 def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr:
     """Return the values with their targets, or the expression to lower if no target remains."""
-    targets, rest = _targets(s)
+    targets, rest = targets_of(s)
     free = indices_of(p for _, p in targets)
     loose = tuple(i for i in s.binders if i not in free)
     summed = tuple(i for i in s.binders if i in free)
@@ -222,7 +222,7 @@ def placement(scope: Scope, s: Summation, base: Code | None) -> Placement | Expr
     return Placement(scope.frame.squeeze(source), tuple(targets), summed, s.order, base)
 
 
-def _targets(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
+def targets_of(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
     """Return the axes with their scatter positions, and the other factors."""
     deltas = [f for f in s.factors if isinstance(f, Delta)]
     rest = [f for f in s.factors if not isinstance(f, Delta)]

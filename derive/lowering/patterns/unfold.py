@@ -45,6 +45,7 @@ from derive.program.torch_ir import (
     Binary,
     Code,
     Dim,
+    FunctionCall,
     Literal,
     MethodCall,
     Slice,
@@ -255,7 +256,11 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
         return None
     if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
         return None
-    code = fit_windows(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
+    if w.guarded and _may_move_the_axis(bounds, w):
+        ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
+        code: Code = FunctionCall("rt.window", (r.value.code, r.place, *ends))
+    else:
+        code = fit_windows(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
     size = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
     code = MethodCall(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
     if w.dilation != _ONE:
@@ -290,6 +295,14 @@ def fit_windows(
             ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
             code = MethodCall(code, "narrow", (place, *ends))
     return pad(code, amounts)
+
+
+def _may_move_the_axis(bounds: Bounds, w: Sliding) -> bool:
+    """True if one end may be cropped where the other is padded: torch crops first, and may fail."""
+    ends = w.before, w.after
+    if _ZERO in ends or all(bounds.at_most(_ZERO, end) for end in ends):
+        return False
+    return not all(bounds.at_most(end, _ZERO) for end in ends)
 
 
 # --------------------------------------------------------------------
