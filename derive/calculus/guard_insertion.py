@@ -283,8 +283,7 @@ class DerivativeGuards(GuardInserter):
 
     def _factor(self, f: ex.Expr, outer: Over, over: Over, beside: bool) -> ex.Expr:
         if not is_mask(f) and self._values.may_fail(f):
-            positions = [p for a in ex.accesses(f) for p in a.positions if isinstance(p, ex.Guard)]
-            over = added_conditions(over, *(p.condition for p in positions))
+            over = added_conditions(over, *(p.condition for p in _guarded_positions(f)))
         return super()._factor(f, outer, over, beside)
 
     def _atom(self, e: ex.Expr, over: Over) -> ex.Expr:
@@ -295,6 +294,20 @@ class DerivativeGuards(GuardInserter):
 
     def _some(self, condition: ex.Expr, indices: Sequence[ex.Index]) -> Iterator[ex.Expr]:
         yield from ()
+
+
+def _guarded_positions(e: ex.Expr) -> Iterator[ex.Guard]:
+    """Yield the guarded positions of the reads in e that no bracket or branch in e excludes."""
+    if isinstance(e, ex.Access):
+        yield from (p for p in e.positions if isinstance(p, ex.Guard))
+    elif isinstance(e, Poly):
+        for t in e.terms:
+            if not any(map(is_mask, t.factors)):
+                for f in t.factors:
+                    yield from _guarded_positions(f)
+    elif not isinstance(e, ex.Where | ex.Guard):
+        for part in e.parts():
+            yield from _guarded_positions(part)
 
 
 def safe_where_read(e: ex.Expr, conditions: Sequence[ex.Expr]) -> ex.Expr:
