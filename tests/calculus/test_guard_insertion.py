@@ -228,3 +228,12 @@ def test_what_is_read_for_one_piece_does_not_fail_beside_the_other():
     )
     for have, want in pairs:
         np.testing.assert_allclose(have.numpy(), want.numpy())
+
+
+@pytest.mark.parametrize(
+    "body", ["1/where(n < 2, v[n+1], w[n])", "log(w[n] + where(n > 2, v[n-1], 1))"]
+)
+def test_a_branch_guards_its_own_read_alone(body):
+    op = parse(f"op f(v[n], w[n]) -> y\ny[n] = {body}")
+    v, w = (1 + torch.rand(5, dtype=torch.float64) for _ in "vw")
+    assert torch.autograd.gradcheck(derive.load(op), (v.requires_grad_(), w.requires_grad_()))
