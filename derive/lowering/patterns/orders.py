@@ -16,6 +16,7 @@ from math import inf
 
 from derive.algebra.expr import (
     MIRRORED,
+    Access,
     Expr,
     Index,
     Iverson,
@@ -26,6 +27,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of, conjunction
+from derive.algebra.poly import as_atom
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let
 from derive.calculus.softmax import NormalizedExp
@@ -143,7 +145,7 @@ def any_over_side(scope: Scope, let: Let) -> Value | None:
     if let.kind != "any":
         return None
     s = Summation(let.binders, (scope.nested(let.body),), let.formals)
-    for side in _sides(s.binders, s.condition) if s.brackets else ():
+    for side in _sides(scope, s.binders, s.condition) if s.brackets else ():
         operands = _Operands.of(scope, side, (), s.order)
         if operands is not None and len(s.binders) == 1 and not side.within and not side.outside:
             return replace(operands.call("rt.any_where", None), kind="bool")
@@ -161,7 +163,7 @@ def logsumexp_over_side(scope: Scope, let: Let) -> Value | None:
     if let.kind != "logsumexp" or let.condition is None or len(let.binders) > 1:
         return None
     body = scope.nested(let.body)
-    for side in _sides(let.binders, let.condition):
+    for side in _sides(scope, let.binders, let.condition):
         operands = _Operands.of(scope, side, [body], let.formals)
         if operands is None or side.outside or side.binder not in free_indices(body):
             continue
@@ -185,7 +187,7 @@ def _over_sides(
     scope: Scope, s: Summation, sum_of: Callable[[Scope, Summation, _Side], Value | None]
 ) -> Value | None:
     """Return the sum over the elements of one side, and then over what its weights have beside."""
-    for side in _sides(s.binders, s.condition) if s.brackets else ():
+    for side in _sides(scope, s.binders, s.condition) if s.brackets else ():
         weights = [f for f in s.others if side.binder not in free_indices(f)]
         summed = [i for i in s.binders if i in indices_of(weights)]
         binders = tuple(i for i in s.binders if i not in summed)
@@ -226,7 +228,7 @@ def _mean(scope: Scope, s: Summation, side: _Side) -> Value | None:
 
 def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) -> Value | None:
     at = {weight.index: weight.position}
-    every = conditions_of(substitute(weight.condition, at)) if weight.condition else ()
+    every = _opened(scope, substitute(weight.condition, at)) if weight.condition else ()
     if side.condition not in every:
         return None
     own = [c for c in every if c is not side.condition]
@@ -247,9 +249,9 @@ def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) ->
     return operands.call("rt.mean_where_adjoint", f, [operands.elements(level)], [at_bounds])
 
 
-def _sides(binders: Sequence[Index], condition: Expr) -> Iterator[_Side]:
+def _sides(scope: Scope, binders: Sequence[Index], condition: Expr) -> Iterator[_Side]:
     """Yield each comparison of elements along one binder with bounds that have none."""
-    conditions = conditions_of(condition)
+    conditions = _opened(scope, condition)
     for c in conditions:
         if not isinstance(c, Rel) or c.op not in ("<", "<="):
             continue
@@ -262,6 +264,17 @@ def _sides(binders: Sequence[Index], condition: Expr) -> Iterator[_Side]:
                 outside = tuple(o for o in others if free_indices(o).isdisjoint(binders))
                 within = tuple(o for o in others if o not in outside)
                 yield _Side(own[0], x, op, bound, within, outside)
+
+
+def _opened(scope: Scope, condition: Expr) -> tuple[Expr, ...]:
+    """Return the conjuncts, with the definitions of those that are named but not computed."""
+    found: list[Expr] = []
+    for c in conditions_of(condition):
+        body: Expr = c
+        if isinstance(c, Access) and (let := scope.absent(c.tensor)) and let.kind == "sum":
+            body = as_atom(let.body_at(c.positions))
+        found += conditions_of(body.condition) if isinstance(body, Iverson) else (c,)
+    return tuple(found)
 
 
 def _summand(s: Summation, side: _Side, factors: Sequence[Expr]) -> Expr:

@@ -94,6 +94,15 @@ SIDES = (
         lambda h, x, e: (logsumexp(x >= x[:, None], h) - h)[e].sum(),
     ),
     (
+        "h[n], x[n], v[n], e[n]: bool",
+        "mask[n,m] = x[m] <= x[n] and e[m]\nr[n] = logsumexp[m](where(mask[n,m], h[m], -inf))\n"
+        "y = sum[n | e[n]](r[n]*sum[m | mask[n,m]](v[m]))",
+        {"logsumexp", "mean_adjoint", "sum"},
+        lambda h, x, v, e: (
+            logsumexp((x <= x[:, None]) & e, h) * (((x <= x[:, None]) & e) * v).sum(1)
+        )[e].sum(),
+    ),
+    (
         "h[b,n], x[n], v[n]: bool",
         "r[b,n] = logsumexp[m | x[m] <= x[n] and v[m]](h[b,m])\ny[b] = sum[n | v[n]](r[b,n])",
         {"logsumexp", "mean_adjoint"},
