@@ -62,10 +62,6 @@ _POOLED = (
     "the positions of a max_pool are read as an integer argument alone; with them, a max_unpool is "
     "zeros.scatter_add(2, positions.flatten(2), x.flatten(2))"
 )
-_RUNNING = (
-    "write x.unsqueeze(-2).masked_fill(torch.ones(n, n).triu(1) > 0, -torch.inf).amax(-1), and "
-    "cummin with torch.inf and amin"
-)
 NO_READING = (
     "it has no equivalent in index notation; use arithmetic, reductions, matrix products, gather "
     "or where, or compute it outside and pass its result as an argument"
@@ -73,7 +69,8 @@ NO_READING = (
 
 _NAMES = {
     _ORDER: (
-        "topk sort argsort msort kthvalue median nanmedian mode quantile searchsorted bucketize"
+        "topk sort argsort msort kthvalue median nanmedian mode quantile searchsorted bucketize "
+        "cummax cummin"
     ),
     _RANDOM: (
         "rand randn randint randperm rand_like randn_like randint_like normal normal_ uniform_ "
@@ -82,7 +79,6 @@ _NAMES = {
     ),
     _COUNT: ("masked_scatter unique_dim _unique _unique2 unique_consecutive"),
     _BINS: "bincount histc",
-    _RUNNING: "cummax cummin",
     _TRIANGLE: "triu_indices tril_indices combinations",
     _RECURRENT: "lstm gru",
     _BAGS: "_embedding_bag _embedding_bag_forward_only",

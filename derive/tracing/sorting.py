@@ -1,8 +1,9 @@
-"""Sorted values and their positions, by the rank of each element.
+"""Sorted values and their positions, by the rank of each element, and others of an order.
 
     rank[k]   =  Sum_l [x[l] < x[k] or x[l] == x[k] and l < k]       of equal elements in order
     sorted[r] =  Sum_k [rank[k] == r] x[k],      order[r] = Sum_k [rank[k] == r] k
     place     =  Sum_k [x[k] < t]                of t among sorted x
+    running maximum[l]  =  max_{k <= l} x[k]
 
 These readings are for a spec. Where a function is to run with its own choice among equal elements,
 torch computes the positions instead. Elements that are nan have no rank.
@@ -140,6 +141,18 @@ def _median(context: Context, x: TracedValue, dim: int | None = None, keepdim: b
     return _one(context, x, dim, keepdim, apply("//", TracedNumber(many - 1), 2))
 
 
+def _running(context: Context, x: TracedValue, dim: int) -> tuple[TracedValue, TracedValue]:
+    """Return the extremum of all elements up to each one along dim, and its position."""
+    dim = x.place_of(dim)
+    if not x.axes or not x.axes[dim]:
+        return x, replace(x, node=TracedNumber(0), kind="int")
+    x, k = context.single(x, dim)
+    upto, kind = Atom.new(k.size), context.called.removeprefix("cum")
+    test, found = Position(k) <= Position(upto), x.with_axis(dim, (upto,))
+    value, position = (reduced(name, (k,), x.node, test) for name in (kind, f"arg{kind}"))
+    return replace(found, node=value), replace(found, node=position, kind="int")
+
+
 def _searchsorted(
     context: Context,
     boundaries: TracedValue,
@@ -176,6 +189,8 @@ _SORTINGS: dict[str, Translate] = {
     "topk": _topk,
     "kthvalue": _kthvalue,
     "median": _median,
+    "cummax": _running,
+    "cummin": _running,
     "searchsorted": _searchsorted,
     "bucketize": _bucketize,
 }

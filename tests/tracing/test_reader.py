@@ -54,10 +54,6 @@ def inverted(x):
     return torch.linalg.inv(x) @ x
 
 
-def largest(x):
-    return x.cummax(0).values
-
-
 def volume(x):
     return torch.linalg.slogdet(x)[1]
 
@@ -118,7 +114,6 @@ SAID = {
     spectrum: "complex|Fourier",
     inverted: "a matrix decomposition or linear solve",
     volume: "a matrix decomposition or linear solve",
-    largest: "cummax is not supported: write x.unsqueeze.*amax",
     recurrent: "lstm is not supported: .*LSTMCell",
     gated: "gru is not supported: .*GRUCell",
     iterated: "nested too deeply .* long loop; read one step of it",
