@@ -357,6 +357,7 @@ _ROWS = (
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
         for name in ("sort", "first")
     ),
+    _scans("rt.ranks_among_equals", Alias.FRESH_VIEW, kind="int", flops=flop_rules.sorting),
     TorchOp(
         *("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
         alias=Alias.FRESH_VIEW,

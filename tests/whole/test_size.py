@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_200,
+    "derive": 92_260,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
-    "derive/calculus": 7_720,
+    "derive/calculus": 7_730,
     "derive/catalog": 1_700,
     "derive/check": 5_010,
     "derive/command": 3_900,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_810,
+    "derive/lowering": 11_860,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_820,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_660,
+    "derive/tracing": 11_670,
     "templates": 2_060,
-    "tests": 74_570,
+    "tests": 74_620,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
