@@ -238,7 +238,7 @@ def targets_of(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
             assert isinstance(axis, Index)
             # delta(i, e) f(i) = delta(i, e) f(e)
             there = {axis: position}
-            rest = [substitute(f, there) for f in rest]
+            rest, tests = ([substitute(f, there) for f in part] for part in (rest, tests))
             deltas = [
                 Delta(*(substitute(part, there) for part in (d.axis, d.position))) for d in deltas
             ]

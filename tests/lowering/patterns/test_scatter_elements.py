@@ -47,3 +47,10 @@ def test_a_product_with_a_sum_of_deltas_is_one_sum():
     inner = Reduce("sum", (k,), Mul((Delta(i, Access("T", (k,))), Access("G", (k,)))))
     found = as_summation(Mul((Access("x", (i,)), inner)), (i,))
     assert len(found.binders) == 1 and len(found.factors) == 3
+
+
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_a_winner_of_the_row_that_a_delta_names(place):
+    """A delta that is no target is a test at the targets of the others."""
+    text = "op f(v[l], x[l,i], T: int) -> y\ny[l] = [T == l]*max[a,h | h == l](v[l]*x[h,a])"
+    assert_right(text, T=np.array(place))
