@@ -6,6 +6,7 @@ No check reads the values of a tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -15,7 +16,7 @@ from derive.calculus.reads_out_of_range import reads_out_of_range
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources, axes_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size
-from derive.lowering.groups import named_axes
+from derive.lowering.groups import group_shapes, groups_of, named_axes, shape_name
 from derive.module.arguments import (
     ArgumentCheck,
     checks_if_given,
@@ -30,7 +31,7 @@ from derive.module.positions import input_frame
 from derive.module.shape_checks import ShapeChecks, shapes_from
 from derive.notation.operation import AxisOf, Number, Operation, SizeOf, Tensor
 from derive.program.none_specialization import expanded
-from derive.program.torch_ir import DTYPES, Binary, Code, Literal, Name, Shape, text
+from derive.program.torch_ir import DTYPES, Binary, Code, Literal, Name, Shape, replaced, text
 from derive.show.formula import unicode
 
 
@@ -180,6 +181,7 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
             kind="optional-input",
         )
     shapes = shapes_from(op, Frame(named_axes(op)), required)
+    shapes = replace(shapes, groups=_slices_of_groups(op))
     shape = Shape(tuple(axis_size(i) for i in axes_of(op, t) if i is not None))
     try:
         return shapes.resolve(shape)
@@ -189,6 +191,15 @@ def shape_of_absent(op: Operation, t: Tensor) -> Code:
             f"{t.name} is optional, but no required tensor determines its shape: {reason}",
             kind="optional-input",
         ) from None
+
+
+def _slices_of_groups(op: Operation) -> dict[str, Code]:
+    """Return the shape of each group as a slice of the shape of a required tensor."""
+    known: dict[Code, Code] = {}
+    for line in group_shapes(op):
+        known[Name(line.name)] = replaced(line.code, known)
+    groups = {i for t in op.inputs for i in groups_of(t)}
+    return {i.extent: known[Name(shape_name(i))] for i in groups}
 
 
 def one_dtype(op: Operation) -> list[ArgumentCheck]:

@@ -49,6 +49,8 @@ y[*b] = where(m[T[*b]], x[*b,T[*b]]**2, sum[k | k <= T[*b]](w[k]*x[*b,k]))""",
     "saved": """op f(x[j], T[j]: int, w[j]=1) -> y
 e[k] = w[k]*sum[c | T[c] == c](x[c])
 y[n] = concat[n](e[0]/x[n], T[n])""",
+    "axis within groups": """op f(x[*p,j,*q], w[*p,k,j,*q]=1, v[k]; dim=axis(j)) -> y
+y[*p,j,*q] = x[*p,j,*q]*sum[k](w[*p,k,j,*q]*v[k])""",
     "names of the code": "op f(input[i], size[i]=1, G[i]=0) -> y\ny[i] = size[i]*input[i] + G[i]",
 }
 """Where a constant is a factor, an addend, a number, a tensor after all."""
