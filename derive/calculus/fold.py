@@ -49,7 +49,7 @@ from derive.algebra.poly import (
 from derive.algebra.rules import Rule, Rules
 from derive.algebra.substitution import substitute
 from derive.budget import tick
-from derive.calculus.guards import guard_rule
+from derive.calculus.guards import guard_rule, guarded_product_rule
 from derive.calculus.lets import Find, Let, Lets
 from derive.calculus.sum_rules import total_rules
 from derive.calculus.value_analysis import ValueFacts
@@ -214,7 +214,7 @@ def naming_rules(lets: Lets) -> Rules:
         Rule("fold", "a defining expression is its name", "the number of factors", fold),
         Rule("fold sum", "a defining sum is its name", "the number of terms inside", fold_sums),
     )
-    return (guard_rule(), *_remembering(rules))
+    return (guarded_product_rule(), guard_rule(), *_remembering(rules))
 
 
 def _remembering(rules: Rules) -> Rules:

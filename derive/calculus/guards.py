@@ -301,10 +301,44 @@ def guard_rule() -> Rule:
             rest = [f for f in t.factors if base_and_power(f)[0] not in (base, plain)]
             total = power + powers[plain]
             kept = plain if total >= 0 and total.denominator == 1 else base
-            return poly([make_term(t.coef, t.binders, [*rest, Pow(kept, Num(total))])])
+            left = [Pow(kept, Num(total))] if total else []
+            return poly([make_term(t.coef, t.binders, [*rest, *left])])
         return None
 
     return Rule("guard", "[c]·u·Guard(c, u)⁻¹ = [c]", "the number of factors", apply)
+
+
+def guarded_product_rule() -> Rule:
+    """The rule that guards the factors of a product where one of them may cancel."""
+
+    def apply(t: Term) -> Poly | None:
+        held = frozenset(held_conditions(t.factors))
+        powers = dict(map(base_and_power, t.factors))
+        for base, power in powers.items():
+            if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):
+                continue
+            inside = as_poly(base.position).terms
+            if len(inside) != 1 or inside[0].binders or power.denominator != 1:
+                continue
+            (product,) = inside
+            parts = dict(map(base_and_power, product.factors))
+            if len(parts) < 2 or powers.keys().isdisjoint(parts):
+                continue
+            rest = [f for f in t.factors if base_and_power(f)[0] is not base]
+            guarded = [
+                Pow(Guard(base.condition, part, base.elsewhere), Num(power * own))
+                for part, own in parts.items()
+            ]
+            coef = t.coef * product.coef ** int(power)
+            return poly([make_term(coef, t.binders, [*rest, *guarded])])
+        return None
+
+    return Rule(
+        "guarded product",
+        "[c]·u·Guard(c, u/v)⁻¹ = [c]·u·Guard(c, u)⁻¹·Guard(c, v)",
+        "the number of products under guards",
+        apply,
+    )
 
 
 # ---------------------------------------------------------------------------------------- positions

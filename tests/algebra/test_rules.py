@@ -14,6 +14,7 @@ from derive.algebra.expr import (
     Access,
     Call,
     Delta,
+    Guard,
     Index,
     Iverson,
     Pow,
@@ -26,7 +27,7 @@ from derive.algebra.expr import (
 )
 from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
-from derive.algebra.poly import ONE, ZERO, add, atom, constant, make_term, mul, poly, scale
+from derive.algebra.poly import ONE, ZERO, add, as_atom, atom, constant, make_term, mul, poly, scale
 from derive.algebra.rules import (
     CONTRACT,
     DELTA_RULES,
@@ -353,7 +354,8 @@ def lse_of(forward):
 
 def test_every_rule_of_the_forward_is_tested_here():
     names = {"normalised exponential", "known sum", "fold total", "fold", "fold sum"}
-    names |= {"fold total through an adjoint", "no positions, no value", "guard"}
+    names |= {"fold total through an adjoint", "no positions, no value"}
+    names |= {"guard", "guarded product"}
     assert set(Forward(SOFTMAX).rules) == names
 
 
@@ -421,6 +423,25 @@ def test_guarded_exponentials_sum_to_one_where_some_are_taken(relation, holds):
     # Under the guard only.
     alone = make_term(Fraction(1), (column,), [exponential])
     assert f.apply("normalised exponential", alone) is None
+
+
+def test_a_guarded_quotient_cancels_beside_the_bracket_of_its_guard():
+    f = Forward(SOFTMAX)
+    row, column = f.op.equations[0].axes
+    u, v = (Access(name, (row, column)) for name in "BS")
+    test = Rel("<", num(1), u)
+    ratio = Guard(test, as_atom(mul(atom(u), atom(v, -1))), num(1))
+    held = make_term(Fraction(2), (), [Iverson(test), Pow(u, num(2)), Pow(ratio, num(-1))])
+    made = f.apply("guarded product", held)
+    f.assert_equal(held, made)
+    (t,) = made.terms
+    cancelled = f.apply("guard", t)
+    f.assert_equal(held, cancelled)
+    assert cancelled is poly(
+        [make_term(Fraction(2), (), [Iverson(test), u, Guard(test, v, num(1))])]
+    )
+    bare = make_term(Fraction(2), (), [Pow(u, num(2)), Pow(ratio, num(-1))])
+    assert f.apply("guarded product", bare) is None
 
 
 @pytest.mark.parametrize(("text", "name", "total"), [(SOFTMAX, "S", 1), (CENTRED, "C", 0)])

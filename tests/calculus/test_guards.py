@@ -466,3 +466,28 @@ def test_a_condition_that_others_imply_stays_where_it_alone_guards():
     )
     x, v = (torch.rand(4, dtype=torch.float64).requires_grad_() for _ in range(2))
     assert torch.autograd.grad(load(op)(x, v).sum(), v)[0].isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("equation", "gradients"),
+    [
+        (
+            "y = sum[n,k | p[n,k] > 0](p[n,k]*log(p[n,k]/q[n,k]))",
+            {
+                "p": "grad_p[n,k] = [p[n,k] > 0]·G·(1 + log(p[n,k]/q[n,k]))",
+                "q": "grad_q[n,k] = −[p[n,k] > 0]·G·p[n,k]/q[n,k]",
+            },
+        ),
+        (
+            "y[n] = sum[k | p[n,k] > 0](sin(p[n,k]*q[n,k])/(p[n,k]*q[n,k]))",
+            {
+                "p": "grad_p[n,k] = [p[n,k] > 0]·G[n]·(cos(p[n,k]·q[n,k]) − "
+                "sin(p[n,k]·q[n,k])/(p[n,k]·q[n,k]))/p[n,k]"
+            },
+        ),
+    ],
+)
+def test_what_is_guarded_cancels_as_it_does_without_a_condition(equation, gradients):
+    op = parse(f"op f(p[n,k], q[n,k]) -> y\n{equation}")
+    found = derive.derivation(op).gradients
+    assert {name: str(found[name]) for name in gradients} == gradients
