@@ -23,6 +23,7 @@ from itertools import combinations, permutations, product
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import form, room
+from derive.algebra.logic import conditions_of
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.identities import (
     AxisFunction,
@@ -234,7 +235,9 @@ def _legible(e: ex.Expr) -> ex.Expr:
             return ex.num(0)
         args = with_roots(beside_deltas(share(_flat_product(e))))
         made = _in_powers(ex.product_of(args))
-        return _in_chains(_without_zeros(made)) if isinstance(made, ex.Mul) else made
+        if not isinstance(made, ex.Mul):
+            return made
+        return _in_chains(_without_implied(_without_zeros(made)))
     if isinstance(e, ex.Where):
         return e.then if e.then is e.other else limited(e)
     if isinstance(e, ex.Call):
@@ -340,6 +343,13 @@ def is_interval(low: ex.Expr, high: ex.Expr) -> bool:
 def _without_zeros(e: ex.Mul) -> ex.Expr:
     """Drop a redundant bracket: p*[p != 0] is p."""
     return ex.product_of([a for a in e.args if nonzero(a) is None or nonzero(a) not in e.args])
+
+
+def _without_implied(e: ex.Expr) -> ex.Expr:
+    """Drop a bracket that is part of another: [c and d]*[c] is [c and d]."""
+    held = {b: {*conditions_of(b.condition)} for b in ex.factors_of(e) if isinstance(b, ex.Iverson)}
+    implied = [b for b, own in held.items() if any(own < other for other in held.values())]
+    return ex.product_of([f for f in ex.factors_of(e) if f not in implied]) if implied else e
 
 
 def _oriented(c: ex.Rel) -> ex.Rel:

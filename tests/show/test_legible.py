@@ -27,6 +27,12 @@ FORMS = {
     "y[n] = clamp(x[n], -s, s)": {"x": "[−s ≤ x[n] ≤ s]·G[n]"},
     "y[n] = clamp(x[n], s, inf)": {"x": "[x[n] ≥ s]·G[n]"},
     "y[n] = clamp(x[n], -inf, s)": {"x": "[x[n] ≤ s]·G[n]"},
+    "y[n] = where(t[n] == 0, x[n], where(t[n] == 3, h[n], log(z[n])))": {
+        "h": "[t[n] ≠ 0]·[t[n] = 3]·G[n]",
+        "t": "0",
+        "x": "[t[n] = 0]·G[n]",
+        "z": "[t[n] ≠ 0 and t[n] ≠ 3]·G[n]/z[n]",
+    },
     "y[n] = x[n]**s": {"x": "s·G[n]·x[n]^(s − 1)"},
     "y[n] = x[n]*(1 + erf(x[n]/sqrt(2)))/2": {
         "x": "G[n]·(√(2/π)·x[n]·exp(−x[n]²/2) + 1 + erf(x[n]/√2))/2"
