@@ -382,7 +382,7 @@ class Reader:
         if not is_known or is_random or not isinstance(made, torch.Tensor):
             raise error
         shape = [context.sizes.counted(n) for n in made.shape]
-        if made.dtype not in (torch.int64, torch.bool) or not all(
+        if made.dtype not in (torch.int64, torch.int32, torch.bool) or not all(
             map(context.sizes.are_known, shape)
         ):
             raise error

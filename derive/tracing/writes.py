@@ -363,6 +363,7 @@ class ComputedInputs:
             return tensors
         with torch.no_grad():
             found = self.module(*(tensors[n] for n in self.arguments))
+        found = [t.long() if t.dtype is torch.int32 else t for t in found]
         return {**tensors, **dict(zip(self.names, found, strict=True))}
 
     def said(self) -> Any:

@@ -94,7 +94,8 @@ def test_the_place_among_boundaries_is_a_count():
         return values[torch.searchsorted(inner, x, right=True)] * x
 
     def buckets(x, edges, values):
-        i = torch.bucketize(x, edges[1:], right=True) + torch.bucketize(0.5, edges[:-1])
+        i = torch.bucketize(x, edges[1:], right=True, out_int32=True)
+        i = i + torch.bucketize(0.5, edges[:-1])
         return values[i.clamp(max=values.shape[0] - 1)] * x.exp()
 
     def among_their_own(x, edges, values):
