@@ -286,15 +286,20 @@ def _solutions(bounds: Bounds, condition: Expr, k: Index) -> Iterator[Expr]:
                         yield place
 
 
+def _held_guards(t: Term) -> Iterator[tuple[Guard, Fraction, dict[Expr, Fraction]]]:
+    """Yield each guard whose conditions brackets have, its power, and those of all factors."""
+    held = frozenset(held_conditions(t.factors))
+    powers = dict(map(base_and_power, t.factors))
+    for base, power in powers.items():
+        if isinstance(base, Guard) and held.issuperset(conditions_of(base.condition)):
+            yield base, power, powers
+
+
 def guard_rule() -> Rule:
     """The rule that drops a guard beside a bracket of the same condition."""
 
     def apply(t: Term) -> Poly | None:
-        held = frozenset(held_conditions(t.factors))
-        powers = dict(map(base_and_power, t.factors))
-        for base, power in powers.items():
-            if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):
-                continue
+        for base, power, powers in _held_guards(t):
             plain = base.position
             if plain not in powers:
                 continue
@@ -312,11 +317,7 @@ def guarded_product_rule() -> Rule:
     """The rule that guards the factors of a product where one of them may cancel."""
 
     def apply(t: Term) -> Poly | None:
-        held = frozenset(held_conditions(t.factors))
-        powers = dict(map(base_and_power, t.factors))
-        for base, power in powers.items():
-            if not isinstance(base, Guard) or not held.issuperset(conditions_of(base.condition)):
-                continue
+        for base, power, powers in _held_guards(t):
             inside = as_poly(base.position).terms
             if len(inside) != 1 or inside[0].binders or power.denominator != 1:
                 continue
