@@ -449,6 +449,14 @@ def read_at(x, dims, *indices):
     return x[tuple(places)]
 
 
+def joined_positions(sizes, *indices):
+    """Row-major positions on axes of these sizes as one; where one is outside, that after all."""
+    total, outside = indices[0].new_zeros(()), indices[0] != indices[0]
+    for size, p in zip(sizes, indices, strict=True):
+        total, outside = total * size + p, outside | (p < 0) | (p >= size)
+    return total.masked_fill(outside, math.prod(sizes))
+
+
 def index_select_if_any(x, dim, index):
     """x.index_select, or zeros where the axis has size 0."""
     if x.shape[dim]:

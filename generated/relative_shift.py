@@ -46,20 +46,14 @@ class _RelativeShift(torch.autograd.Function):
     def backward(ctx, G):
         G = rt.widened(G)
         input_shape = ctx.input_shape
-        reuse = rt.reuse(G)
         length = input_shape[-1] + 1 - input_shape[-2]
         G = G.reshape((math.prod(ctx.p_shape), input_shape[-2], length))
-        positions_of_G = rt.positions(G.shape[1], G)
-        zeros = G.new_zeros((input_shape[-1], G.shape[1], G.shape[0]))
-        spread_positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
-        offsets_difference = spread_positions_of_G - positions_of_G + G.shape[1] - 1
-        grad_input = reuse.index_put(
-            zeros,
-            (offsets_difference.mT, positions_of_G.unsqueeze(1)),
-            G.permute(1, 2, 0),
-            accumulate=True,
-        )
-        grad_input = grad_input.transpose(0, 2).reshape(input_shape)
+        positions_of_G = rt.positions(G.shape[2], G).unsqueeze(1)
+        offsets = positions_of_G - rt.positions(G.shape[1], G)
+        offsets_difference = (offsets + G.shape[1] - 1).mT.expand(G.shape)
+        grad_input = rt.scatter_add_(
+            G.new_zeros((*G.shape[:2], input_shape[-1])), 2, offsets_difference, G
+        ).reshape(input_shape)
         return grad_input
 
 

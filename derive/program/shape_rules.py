@@ -251,6 +251,10 @@ def gather(x: Shape, at: Any, index: Shape) -> Shape:
     return index
 
 
+def joined_positions(_: Any, *positions: Shape) -> Shape:
+    return broadcast(*positions)
+
+
 def overlap_add(f: Shape, dim: Any, _: Any, __: Any, size: Any) -> Shape:
     """Replace an axis of windows by one of this size; the last axis is gone."""
     n = _axis_number(f, dim)

@@ -362,6 +362,7 @@ _ROWS = (
         *("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
         alias=Alias.FRESH_VIEW,
     ),
+    _fresh("rt.joined_positions", shape_rules.joined_positions, kind="int"),
     _fresh("rt.any_where", lambda _, __, t: t, kind="bool"),
     _fresh("rt.count_where", lambda _, __, t: t, flop_rules.sorting, kind="int"),
     *(

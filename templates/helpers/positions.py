@@ -1,5 +1,7 @@
 """Positions along an axis; read as text by ``derive.module.runtime``."""
 
+import math
+
 import torch
 from along import gather, scatter_add
 from own import _PLAIN, _all_inside, _one_longer, _or_end, unrecorded
@@ -35,6 +37,14 @@ def read_at(x, dims, *indices):
     for n, p in zip(dims, torch.broadcast_tensors(*held), strict=True):
         places[n] = p
     return x[tuple(places)]
+
+
+def joined_positions(sizes, *indices):
+    """Row-major positions on axes of these sizes as one; where one is outside, that after all."""
+    total, outside = indices[0].new_zeros(()), indices[0] != indices[0]
+    for size, p in zip(sizes, indices, strict=True):
+        total, outside = total * size + p, outside | (p < 0) | (p >= size)
+    return total.masked_fill(outside, math.prod(sizes))
 
 
 def index_select_if_any(x, dim, index):

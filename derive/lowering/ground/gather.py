@@ -128,6 +128,14 @@ def read_together(
     new = list(dict.fromkeys(i for p in positions for i in p.indices))
     if any(i is None or i.group for i in (*value.axes, *new)):
         return None
+    first = len(value.axes) - len(places)
+    if not set(new).isdisjoint(value.axes) and list(places) == [*range(first, len(value.axes))]:
+        # Along the last axes a gather is faster, and leaves all others where they are.
+        axes = [i for i in value.axes[first:] if i is not None]
+        flat = value.call("flatten", literal(first), literal(len(value.axes) - 1))
+        flat = replace(flat, axes=(*value.axes[:first], Index("#joined", "#joined")))
+        joined = joined_positions(frame, axes, positions, new)
+        return read_at(frame, flat, first, joined, "if_any" if any_size else "")
     read = dict(zip(places, positions, strict=True))
     for n, i in enumerate(value.axes):
         if n not in read and i in new and i is not None:
@@ -140,6 +148,15 @@ def read_together(
     name = "rt.read_at_if_any" if any_size else "rt.read_at"
     code = FunctionCall(name, (value.code, Tuple(tuple(map(literal, dims))), *given))
     return Value(code, (*others[:at], *new, *others[at:]), value.kind)
+
+
+def joined_positions(
+    frame: Frame, axes: Sequence[Index], positions: Sequence[Value], layout: Sequence[Index]
+) -> Value:
+    """Return the positions on these axes, row-major, as one; none of them where one is outside."""
+    sizes = Shape(tuple(map(axis_size, axes)))
+    codes = (frame.fit(frame.squeeze(p), layout).code for p in positions)
+    return Value(FunctionCall("rt.joined_positions", (sizes, *codes)), tuple(layout), "int")
 
 
 def placed_axes(

@@ -41,7 +41,7 @@ from derive.calculus.lets import layout
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.gather import add_at, of_any_size, placed_axes, put_at
+from derive.lowering.ground.gather import add_at, joined_positions, of_any_size, placed_axes, put_at
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.summation import Summation, summed_product
@@ -392,20 +392,28 @@ def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
 
 
 def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
-    """f added at the positions of winners, on all axes flattened.
+    """f added at the positions on all axes, flattened to one.
 
-    A gradient goes to the positions where the winners were read, which are on each of the axes.
+    The positions of winners are on each of the axes: the gradient goes where they were read.
     """
     axes = [axis for axis, _ in p.targets]
+    if any(i.group for i in axes):
+        return None
     read = [a.tensor for _, e in p.targets for a in accesses(e)]
     lets = [scope.absent(name) or scope.find(name) for name in read]
     won = all(let is not None and let.kind in POSITIONS for let in lets)
-    if not read or not won or not scope.is_gradient or any(i.group for i in axes):
-        return None
-    joined = p.targets[0][1]
-    for axis, e in p.targets[1:]:
-        joined = joined * Size(axis.extent) + e
-    position = scope.lower(factor(joined), layout(joined))
+    if read and won and scope.is_gradient:
+        whole_position = p.targets[0][1]
+        for axis, e in p.targets[1:]:
+            whole_position = whole_position * Size(axis.extent) + e
+        position = scope.lower(factor(whole_position), layout(whole_position))
+    else:
+        placed = [scope.lower(factor(e), layout(e)) for _, e in p.targets]
+        known = dict.fromkeys(i for v in placed for i in v.indices)
+        if any(v.scalar for v in placed) or any(i.group for i in known):
+            return None
+        joined = joined_positions(scope.frame, axes, placed, list(known))
+        position = joined if len(axes) > 1 else scope.frame.squeeze(placed[0])
     order = [i for i in p.order if i not in axes[1:]]
     around = placed_axes(p.source, axes[0], position, p.summed, order)
     if position.scalar or any(i.group for i in around):
@@ -416,9 +424,10 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
     whole = reduce(lambda a, b: Binary("*", a, b), sizes)
     base = MethodCall(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
     args = p.source, axes[0], position, p.summed, order, base, scope.like
-    value = add_at(scope.frame, *args)
-    code = MethodCall(value.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
-    made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
+    made = add_at(scope.frame, *args)
+    if len(axes) > 1:
+        code = MethodCall(made.code, "reshape", (Shape((*sides[0], *sizes, *sides[1])),))
+        made = Value(code, (*around[:n], *axes, *around[n + 1 :]))
     return _zero_if_no_axis(scope, made, p), False
 
 

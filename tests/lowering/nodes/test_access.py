@@ -40,9 +40,6 @@ TOGETHER = {
     "op f(x[b,v,w,c], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,S[b],T[b],c]": (
         "rt.read_at(x, (0, 1, 2), rt.positions(x.shape[0], x), S, T)"
     ),
-    "op f(x[b,c,v,w], S[b]: int, T[b]: int) -> y\ny[b,c] = x[b,c,S[b],T[b]]": (
-        "rt.read_at(x, (0, 2, 3), rt.positions(x.shape[0], x), S, T)"
-    ),
 }
 
 
@@ -56,6 +53,38 @@ def test_positions_of_several_axes_are_read_together(text):
     if "S[b]" in text:
         text = text.replace("x[b,", "x[n,").replace("[b", "[n").replace("y[b", "y[n")
     assert_right(text, **positions)
+
+
+SAMPLED = (
+    "op f(x[b,c,v,w], S[b,n]: int, T[b,n]: int) -> y\ny[b,c,n] = x[b,c,S[b,n],T[b,n]]**2",
+    "op f(x[b,v,w], S[b,n,k]: int, T[b,n]: int) -> y\ny[b,n,k] = x[b,S[b,n,k],T[b,n]]**2",
+    "op f(x[b,u,v,w], S[b,n]: int, T[b,n]: int) -> y\ny[b,n] = x[b,S[b,n],T[b,n],S[b,n]]**2",
+)
+
+
+@pytest.mark.parametrize("text", SAMPLED)
+def test_samples_along_the_last_axes_are_gathered_and_scattered_along_one(text):
+    op = derive.parse(text)
+    code = texts.source(op)
+    assert ".gather(" in code and "scatter_add(" in code and "index_put" not in code
+    f = derive.load(op)
+    x, s, t = (torch.rand(4, *(5, 6, 7)[: len(op.inputs[0].axes) - 1]).double(), *[None] * 2)
+    s, t = torch.randint(5, (4, 9)), torch.randint(5, (4, 9))
+    s = s.unsqueeze(2).expand(4, 9, 2).contiguous() if "S[b,n,k]" in text else s
+    rows = torch.arange(4).view(4, 1)
+    plain = {
+        SAMPLED[0]: lambda x: x[rows, :, s, t].movedim(2, 1),
+        SAMPLED[1]: lambda x: x[rows[..., None], s, t[..., None]],
+        SAMPLED[2]: lambda x: x[rows, s, t, s],
+    }[text]
+    x.requires_grad_()
+    have, want = f(x, s, t), plain(x) ** 2
+    torch.testing.assert_close(have, want)
+    torch.testing.assert_close(*(torch.autograd.grad(y.sin().sum(), x) for y in (have, want)))
+    for wrong in (-1, 99):
+        # In row-major order it would be a position of another row.
+        with pytest.raises((IndexError, RuntimeError), match=r"out of (bounds|range)"):
+            f(x, s, t.masked_fill(t == 0, wrong))
 
 
 @pytest.mark.parametrize("size", (0, 3))
