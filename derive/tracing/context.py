@@ -109,8 +109,8 @@ class Context:
         self.distinct: dict[str, int] = {}
         """Names of positions, with the axis along which no two are equal; axes of size 1 have no
         number."""
-        self.ascending: set[str] = set()
-        """The inputs that ascend along their last axis, as boundaries do."""
+        self.ascending: dict[str, int] = {}
+        """The inputs that ascend along an axis, as boundaries do, with this axis."""
         self.written: set[str] = set()
         """The inputs that are positions of writes, where a negative one counts from the end."""
         self.outward = Outward()

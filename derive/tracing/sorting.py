@@ -34,6 +34,7 @@ from derive.tracing.values import (
     new_axis,
     reduced,
     substituted,
+    walk,
 )
 
 _BY_RANKS = ContextVar("by ranks", default=False)
@@ -166,8 +167,11 @@ def _searchsorted(
     """Return the number of boundaries before each element."""
     if sorter is not None:
         raise unread("searchsorted with a sorter is not supported; gather the boundaries first")
-    if isinstance(boundaries.node, TracedRead) and boundaries.node.name in context.inputs:
-        context.ascending.add(boundaries.node.name)
+    along = {Position(a) for a in boundaries.axes[-1]}
+    for read in walk(boundaries.node):
+        if isinstance(read, TracedRead) and read.name in context.inputs:
+            places = (n for n, p in enumerate(read.positions) if along.intersection(walk(p)))
+            context.ascending.update((read.name, n) for n in places)
     x, last = context.value(x), len(boundaries.axes) - 1
     if last:
         boundaries = boundaries.with_unit_axis(last)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -73,7 +73,7 @@ def check(
     sizes: SymbolicSizes,
     inputs: Mapping[str, TracedValue],
     computed: ComputedInputs,
-    ascending: Collection[str] = (),
+    ascending: Mapping[str, int],
 ) -> dict[str, str]:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
@@ -319,8 +319,8 @@ class Samples:
     marks: Mapping[str, Sequence[int]]
     """Marker values of each integer input, such as -100."""
     computed: ComputedInputs
-    ascending: Collection[str] = ()
-    """The inputs that ascend along their last axis."""
+    ascending: Mapping[str, int]
+    """The inputs that ascend along an axis."""
 
     def draws(self) -> Iterator[tuple[Mapping[Any, int], Callable[..., dict[str, Any]], str, bool]]:
         """Yield (sizes, a draw of inputs, the guard that is false there or '', if it is spare).
@@ -397,8 +397,8 @@ class Samples:
         drawn = {
             name: self._drawn(name, way, seed + n, attempt) for n, name in enumerate(self.inputs)
         }
-        for name in self.ascending:
-            x = drawn[name].detach().sort(-1).values
+        for name, axis in self.ascending.items():
+            x = drawn[name].detach().sort(axis).values
             drawn[name] = x.requires_grad_(drawn[name].requires_grad)
         return drawn
 

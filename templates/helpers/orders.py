@@ -5,6 +5,7 @@ the last; the others are those of the result. Each ``op`` is <, <=, > or >=.
 """
 
 import torch
+from own import unrecorded
 from scans import decayed_sum
 
 
@@ -42,10 +43,11 @@ def logsumexp_where(f, x, op, t):
     flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
     if _are_few_pairs(x, flat):
         f = torch.where(_compared(x, op, flat), f.unsqueeze(-2), -torch.inf)
-        return f.logsumexp(-1).unflatten(-1, many)
+        return _logsumexp(f, torch.logsumexp).unflatten(-1, many)
     order, place = _sides(x, op, flat)
     f = torch.where(x.isnan(), -torch.inf, f)
-    found = _read(_moved(f, order).logcumsumexp(-1), place, -torch.inf)
+    sums = _logsumexp(_moved(f, order), torch.logcumsumexp)
+    found = _read(sums, place, -torch.inf)
     return found.unflatten(-1, many)
 
 
@@ -60,8 +62,8 @@ def mean_where(f, a, x, op, t):
         return found.unflatten(-1, many)
     order, place = _sides(x, op, flat)
     a = _moved(torch.where(x.isnan(), -torch.inf, a), order)
-    level = a.logcumsumexp(-1)
-    f = _moved(torch.where(x.isnan(), 0, f), order) * (a - level.clamp_min(least)).exp()
+    level = a.clamp_min(least).logcumsumexp(-1)
+    f = _moved(torch.where(x.isnan(), 0, f), order) * (a - level).exp()
     sums = decayed_sum(f.flip(-1), -level.flip(-1), -1).flip(-1)
     return _read(sums, place, 0).unflatten(-1, many)
 
@@ -78,10 +80,21 @@ def mean_where_adjoint(f, level, x, op, t, a):
             torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1).unflatten(-1, many)
         )
     order, place = _sides(x, op, flat)
-    f, level = _moved(torch.where(x.isnan(), 0, f), order), _moved(level, order)
+    f = _moved(torch.where(x.isnan(), 0, f), order)
+    level = _moved(torch.where(x.isnan(), torch.inf, level), order)
+    level = torch.where(level == torch.inf, level.detach().cummin(-1).values, level)
     sums = decayed_sum(f.flip(-1), level.flip(-1), -1).flip(-1)
     weight = (a - _read(level, place, torch.inf).clamp_min(least)).exp()
     return (_read(sums, place, 0) * weight).unflatten(-1, many)
+
+
+def _logsumexp(f, function):
+    """logsumexp or logcumsumexp along the last axis, without a gradient where it is -inf."""
+    found = function(f, -1)
+    if unrecorded(f):
+        return found
+    sums = function(f.clamp_min(torch.finfo(f.dtype).min), -1)
+    return torch.where(found.detach() == -torch.inf, -torch.inf, sums)
 
 
 def _are_few_pairs(x, t):
@@ -100,7 +113,8 @@ def _compared(x, op, t):
 
 def _sides(x, op, t):
     """(The order in which the elements x op t are the first, and how many these are)."""
-    dtype = torch.promote_types(x.dtype, t.dtype)
+    # searchsorted takes no bool.
+    dtype = torch.promote_types(torch.promote_types(x.dtype, t.dtype), torch.uint8)
     x, t = x.detach().to(dtype), t.detach().to(dtype)
     if dtype.is_floating_point:
         x = x.nan_to_num(torch.inf, torch.inf, -torch.inf)

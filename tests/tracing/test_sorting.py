@@ -98,6 +98,9 @@ def test_the_place_among_boundaries_is_a_count():
         i = i + torch.bucketize(0.5, edges[:-1])
         return values[i.clamp(max=values.shape[0] - 1)] * x.exp()
 
+    def scaled(x, edges, values):
+        return torch.bucketize(x, 2 * edges - 1) * x + values.sum()
+
     def among_their_own(x, edges, values):
         shares = torch.softmax(values, 0).cumsum(0)
         return values[torch.searchsorted(shares, x.sigmoid(), side="right").clamp(max=3)] + edges[0]
@@ -106,7 +109,7 @@ def test_the_place_among_boundaries_is_a_count():
         edges = torch.rand(k, dtype=torch.float64).sort().values
         return torch.rand(n, m, dtype=torch.float64), edges, torch.randn(k, dtype=torch.float64)
 
-    for f in (table, rows, buckets, among_their_own):
+    for f in (table, rows, buckets, scaled, among_their_own):
         op = derive.read_torch(f, *given(3, 4, 6))
         assert "place[" in str(op) and "sum[" in str(op)
         ours = derive.load(op)
@@ -119,3 +122,12 @@ def test_the_place_among_boundaries_is_a_count():
                 for y in (have, want)
             )
             torch.testing.assert_close(*of)
+
+
+def test_boundaries_may_ascend_along_any_axis():
+    def places(x, edges):
+        return torch.searchsorted(edges.mT.contiguous(), x.mT.contiguous()).mT * x
+
+    x, edges = torch.randn(4, 3), torch.randn(6, 3).sort(0).values
+    op = derive.read_torch(places, x, edges)
+    torch.testing.assert_close(derive.load(op)(x, edges), places(x, edges))

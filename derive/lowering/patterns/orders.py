@@ -188,9 +188,11 @@ def _over_sides(
 ) -> Value | None:
     """Return the sum over the elements of one side, and then over what its weights have beside."""
     for side in _sides(scope, s.binders, s.condition) if s.brackets else ():
-        weights = [f for f in s.others if side.binder not in free_indices(f)]
-        summed = [i for i in s.binders if i in indices_of(weights)]
-        binders = tuple(i for i in s.binders if i not in summed)
+        apart = [f for f in s.others if side.binder not in free_indices(f)]
+        beside = indices_of(f for f in apart if not free_indices(f) <= {*s.binders})
+        summed = [i for i in s.binders if i in beside]
+        binders = tuple(i for i in s.binders if i not in beside)
+        weights = [f for f in apart if free_indices(f).isdisjoint(binders)]
         factors = tuple(f for f in s.factors if f not in weights)
         inner = Summation(binders, factors, s.order)
         free = free_indices(inner.expr)

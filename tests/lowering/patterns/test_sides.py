@@ -82,10 +82,10 @@ SIDES = (
         lambda x, v: torch.where((x > x[:, None]).any(1), v**2, v),
     ),
     (
-        "P[l]: int, v[l]; size(j)=40",
+        "P[l]: int, v[l]; size(j)=100",
         "y[j] = sum[l | P[l] > j](v[l])",
         {"sum"},
-        lambda p, v: ((p > torch.arange(40)[:, None]) * v).sum(1),
+        lambda p, v: ((p > torch.arange(100)[:, None]) * v).sum(1),
     ),
     (
         "h[n], x[n], e[n]: bool",
@@ -114,8 +114,15 @@ SIDES = (
         {"logsumexp", "mean", "mean_adjoint"},
         lambda h, x, v: (softmax(x < x[:, None], h) @ v) ** 2,
     ),
+    (
+        "h[l], x[l], t[k], w[k]",
+        "y[l] = sum[k](w[k]*softmax[l | x[l] >= t[k]](h[l]))",
+        {"logsumexp", "mean", "mean_adjoint"},
+        lambda h, x, t, w: w @ softmax(x >= t[:, None], h),
+    ),
 )
-SIZES = {"n": 80, "l": 90, "k": 70, "d": 2, "i": 9, "j": 11, "b": 3, "c": 4}
+SIZES = {"n": 140, "l": 180, "k": 140, "d": 2, "i": 9, "j": 11, "b": 3, "c": 4}
+"""With too many pairs for a mask."""
 SHORT = {"n": 7, "l": 6, "k": 5, "d": 2, "i": 3, "j": 4, "b": 3, "c": 4}
 
 
@@ -181,15 +188,15 @@ def test_counts_under_conditions_are_exact():
     code = derive.source(derive.parse(text), standalone=False)
     assert 'rt.sum_where(e.to(torch.int64), x, "<", t)' in code
     f = derive.load(derive.parse(text + " + sum[l | e[l] and x[l] > t[k]](l)*x[0]"))
-    x, t = torch.arange(100.0), torch.arange(80.0)
-    e, at = x % 3 > 0, torch.arange(100)
+    x, t = torch.arange(200.0), torch.arange(100.0)
+    e, at = x % 3 > 0, torch.arange(200)
     want = ((x < t[:, None]) & e).sum(-1) + (((x > t[:, None]) & e) * at).sum(-1) * x[0]
     torch.testing.assert_close(f(x, t, e), want)
 
 
 def test_infinite_summands_count_on_their_side_alone():
     f = derive.load(derive.parse("op f(x[l], t[k], v[l]) -> y\ny[k] = sum[l | x[l] < t[k]](v[l])"))
-    x, t = torch.arange(100.0), torch.arange(80.0)
+    x, t = torch.arange(200.0), torch.arange(100.0)
     v = torch.where(x == 40, INF, x)
     torch.testing.assert_close(f(x, t, v), torch.where(x < t[:, None], v, 0).sum(-1))
 
@@ -201,8 +208,8 @@ def test_rows_without_an_element_have_no_share():
         "y[n] = where(r[n] == -inf, 0, h[n] - r[n])"
     )
     f = derive.load(derive.parse(text))
-    h = torch.randn(90, dtype=torch.float64, requires_grad=True)
-    x, v = torch.arange(90).roll(7) // 3 * 1.0, torch.arange(90) % 4 > 0
+    h = torch.randn(150, dtype=torch.float64, requires_grad=True)
+    x, v = torch.arange(150).roll(7) // 3 * 1.0, torch.arange(150) % 4 > 0
 
     def plain(h, x, v):
         r = [h[(x < t) & v].logsumexp(0) for t in x]
@@ -212,6 +219,40 @@ def test_rows_without_an_element_have_no_share():
         torch.testing.assert_close(have, want)
 
 
+MEANS = (
+    "op f(h[l], x[l], t[k], v[l]) -> y\n"
+    "y[k] = sum[l | x[l] {0} t[k]](v[l]*softmax[l | x[l] {0} t[k]](h[l]))",
+    "op f(h[l], x[l], t[k], w[k]) -> y\ny[l] = sum[k](w[k]*softmax[l | x[l] {0} t[k]](h[l]))",
+)
+
+
+@pytest.mark.parametrize("op", ["<", ">="])
+@pytest.mark.parametrize("sizes", [SIZES, SHORT], ids=["sorted", "few pairs"])
+@pytest.mark.parametrize("text", MEANS, ids=["mean", "adjoint"])
+def test_sides_of_nan_and_infinite_exponents_have_finite_gradients(text, sizes, op):
+    spec = derive.parse(text.format(op))
+    f, (h, x, t, w) = derive.load(spec), given(spec, sizes)
+    t[1::5], t[2::7], x[1::4], x[3::9] = torch.nan, INF, torch.nan, -INF
+    with torch.no_grad():
+        h[(x < 0) if op == "<" else (x > 0)] = -INF
+    mask = {"<": torch.lt, ">=": torch.ge}[op](x, t[:, None])
+
+    def plain(h, x, t, w):
+        shares = softmax(mask, h)
+        return shares @ w if len(w) == len(x) else w @ shares
+
+    for have, want in zip(*(derivatives(g, (h, x, t, w)) for g in (f, plain)), strict=True):
+        torch.testing.assert_close(have, want)
+
+
+def test_bools_are_compared():
+    text = "op f(a[l]: bool, b[k]: bool, v[l]) -> y\ny[k] = sum[l | [a[l]] < [b[k]]](v[l])"
+    a, b, v = torch.arange(200) % 3 > 0, torch.arange(100) % 2 > 0, torch.arange(200.0)
+    want = torch.where(~a & b[:, None], v, 0).sum(-1)
+    torch.testing.assert_close(derive.load(derive.parse(text))(a, b, v), want)
+
+
+@pytest.mark.filterwarnings("ignore:.*value tensor is non-contiguous:UserWarning")
 @each_row("inputs, equations, names, plain", SIDES)
 def test_tangents_and_batches(inputs, equations, names, plain):
     op = derive.parse(f"op f({inputs}) -> y\n{equations}")
