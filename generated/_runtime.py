@@ -838,37 +838,36 @@ def logsumexp_where(f, x, op, t):
     flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
     if _are_few_pairs(x, flat):
         f = torch.where(_compared(x, op, flat), f.unsqueeze(-2), -torch.inf)
-        return _logsumexp(f, torch.logsumexp).unflatten(-1, many)
+        return _logsumexp(f).unflatten(-1, many)
     order, place = _sides(x, op, flat)
     f = torch.where(x.isnan(), -torch.inf, f)
-    sums = _logsumexp(_moved(f, order), torch.logcumsumexp)
-    found = _read(sums, place, -torch.inf)
+    found = _read(_logcumsumexp(_moved(f, order)), place, -torch.inf)
     return found.unflatten(-1, many)
 
 
 def mean_where(f, a, x, op, t):
     """The sum of f times softmax a, both of the elements x op t."""
     flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
-    least = torch.finfo(a.dtype).min
     if _are_few_pairs(x, flat):
         mask = _compared(x, op, flat)
+        least = torch.finfo(a.dtype).min
         weight = torch.where(mask, a.unsqueeze(-2), least).softmax(-1)
         found = torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1)
         return found.unflatten(-1, many)
     order, place = _sides(x, op, flat)
     a = _moved(torch.where(x.isnan(), -torch.inf, a), order)
-    level = a.clamp_min(least).logcumsumexp(-1)
-    f = _moved(torch.where(x.isnan(), 0, f), order) * (a - level).exp()
-    sums = decayed_sum(f.flip(-1), -level.flip(-1), -1).flip(-1)
-    return _read(sums, place, 0).unflatten(-1, many)
+    level = _logcumsumexp(a)
+    f = _moved(torch.where(x.isnan(), 0, f), order) * _shares(a, level)
+    return _read(_running_sum(f, level), place, 0).unflatten(-1, many)
 
 
 def mean_where_adjoint(f, level, x, op, t, a):
     """exp a times the sum of f*exp(-level) where x op t; level falls in the order of x."""
     flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
-    a, least = a.flatten(x.dim() - 1), torch.finfo(level.dtype).min
+    a = a.flatten(x.dim() - 1)
     if _are_few_pairs(x, flat):
         mask = _compared(x, op, flat)
+        least = torch.finfo(level.dtype).min
         shares = a.unsqueeze(-1) - level.clamp_min(least).unsqueeze(-2)
         weight = torch.where(mask, shares, -torch.inf).exp()
         return (
@@ -879,17 +878,38 @@ def mean_where_adjoint(f, level, x, op, t, a):
     level = _moved(torch.where(x.isnan(), torch.inf, level), order)
     level = torch.where(level == torch.inf, level.detach().cummin(-1).values, level)
     sums = decayed_sum(f.flip(-1), level.flip(-1), -1).flip(-1)
-    weight = (a - _read(level, place, torch.inf).clamp_min(least)).exp()
+    weight = _shares(a, _read(level, place, torch.inf))
     return (_read(sums, place, 0) * weight).unflatten(-1, many)
 
 
-def _logsumexp(f, function):
-    """logsumexp or logcumsumexp along the last axis, without a gradient where it is -inf."""
-    found = function(f, -1)
+def _logsumexp(f):
+    """logsumexp along the last axis, without a gradient where it is -inf."""
+    found = f.logsumexp(-1)
     if unrecorded(f):
         return found
-    sums = function(f.clamp_min(torch.finfo(f.dtype).min), -1)
+    sums = f.clamp_min(torch.finfo(f.dtype).min).logsumexp(-1)
     return torch.where(found.detach() == -torch.inf, -torch.inf, sums)
+
+
+def _logcumsumexp(f):
+    """logcumsumexp along the last axis, with derivatives of any order."""
+    level = f.detach().logcumsumexp(-1)
+    if unrecorded(f):
+        return level
+    sums = _running_sum(_shares(f, level), level)  # 1, but for rounding
+    change = torch.where(level == -torch.inf, 1, sums).log()
+    return level + (change - change.detach())
+
+
+def _shares(a, level):
+    """exp(a - level), and 0 where both are -inf."""
+    limits = torch.finfo(level.dtype)
+    return (a - level.clamp(limits.min, limits.max)).exp()
+
+
+def _running_sum(f, level):
+    """The sum over l <= k of f[l]*exp(level[l] - level[k]); level never decreases."""
+    return decayed_sum(f.flip(-1), -level.flip(-1), -1).flip(-1)
 
 
 def _are_few_pairs(x, t):

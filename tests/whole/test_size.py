@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_350,
+    "derive": 92_360,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -29,8 +29,8 @@ LIMITS = {
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 11_670,
-    "templates": 2_070,
-    "tests": 74_710,
+    "templates": 2_100,
+    "tests": 74_770,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

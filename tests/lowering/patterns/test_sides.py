@@ -143,10 +143,10 @@ def given(op, sizes):
                 yield (2 * x).requires_grad_()
 
 
-def derivatives(f, own):
-    """Values, gradients and second gradients with fixed weights."""
+def derivatives(f, own, order=2):
+    """Values, gradients and further gradients with fixed weights."""
     floats, found = [x for x in own if x.requires_grad], [f(*own)]
-    for _ in range(2):
+    for _ in range(order):
         terms = [y for y in found if y.requires_grad]
         total = sum((y * torch.linspace(-1, 2, y.numel()).view(y.shape)).sin().sum() for y in terms)
         found += torch.autograd.grad(total, floats, create_graph=True)
@@ -241,7 +241,7 @@ def test_sides_of_nan_and_infinite_exponents_have_finite_gradients(text, sizes, 
         shares = softmax(mask, h)
         return shares @ w if len(w) == len(x) else w @ shares
 
-    for have, want in zip(*(derivatives(g, (h, x, t, w)) for g in (f, plain)), strict=True):
+    for have, want in zip(*(derivatives(g, (h, x, t, w), 3) for g in (f, plain)), strict=True):
         torch.testing.assert_close(have, want)
 
 
