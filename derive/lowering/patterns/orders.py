@@ -50,6 +50,8 @@ class _Side:
     bound: Expr
     within: tuple[Expr, ...]
     """The other conditions on the elements."""
+    beside: tuple[Expr, ...]
+    """The conditions on binders of the bound alone."""
     outside: tuple[Expr, ...]
     """The conditions without a binder."""
 
@@ -190,6 +192,7 @@ def _over_sides(
     for side in _sides(scope, s.binders, s.condition) if s.brackets else ():
         apart = [f for f in s.others if side.binder not in free_indices(f)]
         beside = indices_of(f for f in apart if not free_indices(f) <= {*s.binders})
+        beside |= free_indices(side.bound)
         summed = [i for i in s.binders if i in beside]
         binders = tuple(i for i in s.binders if i not in beside)
         weights = [f for f in apart if free_indices(f).isdisjoint(binders)]
@@ -198,11 +201,12 @@ def _over_sides(
         free = free_indices(inner.expr)
         order = tuple(i for i in (*s.order, *summed) if i in free)
         made = sum_of(scope, replace(inner, order=order), side)
-        if made is not None and weights:
-            whole = summed_product(summed, (*weights, scope.held(made)))
-            return scope.lower(whole, s.order)
-        if made is not None:
+        if made is None:
+            continue
+        if not weights and not summed:
             return made
+        weights += [Iverson(conjunction(side.beside))] if side.beside else []
+        return scope.lower(summed_product(summed, (*weights, scope.held(made))), s.order)
     return None
 
 
@@ -252,20 +256,23 @@ def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) ->
 
 
 def _sides(scope: Scope, binders: Sequence[Index], condition: Expr) -> Iterator[_Side]:
-    """Yield each comparison of elements along one binder with bounds that have none."""
+    """Yield each comparison of elements along one binder with bounds that lack it."""
     conditions = _opened(scope, condition)
     for c in conditions:
         if not isinstance(c, Rel) or c.op not in ("<", "<="):
             continue
         for x, op, bound in ((c.left, c.op, c.right), (c.right, MIRRORED[c.op], c.left)):
-            own = [i for i in binders if i in free_indices(x)]
+            own = [i for i in binders if i in free_indices(x) - free_indices(bound)]
             if len(own) != 1 or own[0].group or not any(accesses(x)):
                 continue
-            if free_indices(bound).isdisjoint(binders):
-                others = [o for o in conditions if o is not c]
-                outside = tuple(o for o in others if free_indices(o).isdisjoint(binders))
-                within = tuple(o for o in others if o not in outside)
-                yield _Side(own[0], x, op, bound, within, outside)
+            of_bound = free_indices(bound).intersection(binders)
+            read = {o: free_indices(o).intersection(binders) for o in conditions if o is not c}
+            yield _Side(
+                *(own[0], x, op, bound),
+                within=tuple(o for o, own in read.items() if not own <= of_bound),
+                beside=tuple(o for o, own in read.items() if own and own <= of_bound),
+                outside=tuple(o for o, own in read.items() if not own),
+            )
 
 
 def _opened(scope: Scope, condition: Expr) -> tuple[Expr, ...]:

@@ -70,6 +70,18 @@ SIDES = (
         lambda x, v: ((x[:, None] < x) * v[:, None] * v**2).sum(),
     ),
     (
+        "x[n], v[n], e[n]: bool",
+        "y = sum[n,m | x[n] < x[m] and e[m]](v[n]**2 - 3*v[m])",
+        {"sum", "count"},
+        lambda x, v, e: ((x[:, None] < x) * e * (v[:, None] ** 2 - 3 * v)).sum(),
+    ),
+    (
+        "x[n,l], t[n,k], v[k]",
+        "y[n] = sum[l,k | x[n,l] < t[n,k]](v[k]**2)/1000",
+        {"count"},
+        lambda x, t, v: ((x[:, :, None] < t[:, None]) * v**2).sum((1, 2)) / 1000,
+    ),
+    (
         "x[n,c], v[n,c], e[n]: bool",
         "y[n,c] = v[n,c]*sum[m]([x[m,c] >= x[n,c]]*[e[m]])",
         {"sum"},
@@ -97,7 +109,7 @@ SIDES = (
         "h[n], x[n], v[n], e[n]: bool",
         "mask[n,m] = x[m] <= x[n] and e[m]\nr[n] = logsumexp[m](where(mask[n,m], h[m], -inf))\n"
         "y = sum[n | e[n]](r[n]*sum[m | mask[n,m]](v[m]))",
-        {"logsumexp", "mean_adjoint", "sum"},
+        {"logsumexp", "mean", "mean_adjoint", "sum"},
         lambda h, x, v, e: (
             logsumexp((x <= x[:, None]) & e, h) * (((x <= x[:, None]) & e) * v).sum(1)
         )[e].sum(),
@@ -105,7 +117,7 @@ SIDES = (
     (
         "h[b,n], x[n], v[n]: bool",
         "r[b,n] = logsumexp[m | x[m] <= x[n] and v[m]](h[b,m])\ny[b] = sum[n | v[n]](r[b,n])",
-        {"logsumexp", "mean_adjoint"},
+        {"logsumexp", "mean", "mean_adjoint"},
         lambda h, x, v: logsumexp((x <= x[:, None]) & v, h[:, None])[:, v].sum(1),
     ),
     (
