@@ -63,7 +63,9 @@ fold total through an adjoint: f(x[n,k], w[k,e]) -> y; r[n] = rsqrt(sum[k](x[n,k
 = x[n,k]*r[n]; y[n,e] = sum[k](h[n,k]*w[k,e])
     grad_x[n,k] = grad_h[n,k]·r[n] − Σₑ G[n,e]·r[n]·h[n,k]·y[n,e]
 guard: f(t[n]) -> y; y[n] = where(t[n] == 0, 0, t[n]*log(t[n]))
-    grad_t[n] = [t[n] ≠ 0]·G[n]·(log(t[n]) + t[n]⁰)
+    grad_t[n] = [t[n] ≠ 0]·G[n]·(1 + log(t[n]))
+guarded product: f(p[n], q[n]) -> y; y[n] = where(p[n] > 0, p[n]*log(p[n]/q[n]), 0)
+    grad_q[n] = −[p[n] > 0]·G[n]·p[n]/q[n]
 fold: f(x[i]) -> y; y[i] = 1/x[i]
     grad_x[i] = −G[i]·y[i]²
 fold sum: f(B[j,k]) -> F; F[j,k] = B[j,k] - logsumexp[k](B[j,k])
