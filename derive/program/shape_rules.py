@@ -231,6 +231,10 @@ def unfold(x: Shape, at: Any, size: Any, step: Any) -> Shape:
     return (*_put_sizes(x, n, _window_count(x[n], size, step)), size)
 
 
+def windows(x: Shape, at: Any, _: Any, count: Any, size: Any, __: Any) -> Shape:
+    return (*_put_sizes(x, _axis_number(x, at), whole(count)), whole(size))
+
+
 def diagonal(x: Shape, _: Any = ZERO, dim1: Any = ZERO, dim2: Any = ONE) -> Shape:
     one, other = _axis_number(x, dim1), _axis_number(x, dim2)
     return (*(size for n, size in enumerate(x) if n not in (one, other)), x[one])

@@ -149,6 +149,13 @@ def window(x, at, start, size, outside=0):
     return torch.nn.functional.pad(inside, (*beside, *around), value=outside)
 
 
+def windows(x, at, start, count, size, step):
+    """x at start + step*k + a along at, for k < count and a < size; 0 outside of the axis."""
+    at, size = at % x.dim(), max(size, 0)
+    inside = window(x, at, start, step * (max(count, 1) - 1) + size)
+    return inside.unfold(at, size, step).narrow(at, 0, count)
+
+
 def overlap_add(f, dim, step, start, size):
     """The sum of f[.., k, .., a] at step*k + a + start along dim, of those that are on the axis."""
     dim, many = dim % f.dim(), (f.shape[dim], f.shape[-1])

@@ -24,12 +24,12 @@ LIMITS = {
     "derive/lowering": 11_890,
     "derive/module": 6_200,
     "derive/notation": 8_400,
-    "derive/program": 7_820,
+    "derive/program": 7_830,
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 11_670,
-    "templates": 2_100,
+    "templates": 2_110,
     "tests": 74_780,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""

@@ -256,13 +256,15 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
         return None
     if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
         return None
-    if w.guarded and _may_move_the_axis(bounds, w):
-        ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
-        code: Code = FunctionCall("rt.window", (r.value.code, r.place, *ends))
+    span = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
+    size, step = number_of(scope, span), number_of(scope, w.step)
+    if w.guarded and not all(bounds.at_most(_ZERO, end) for end in (w.before, w.after)):
+        # Torch crops before it pads, and an axis that is shorter than a window has none.
+        start, count = number_of(scope, -w.before), Dim(w.place.extent)
+        code: Code = FunctionCall("rt.windows", (r.value.code, r.place, start, count, size, step))
     else:
         code = fit_windows(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
-    size = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
-    code = MethodCall(code, "unfold", (r.place, number_of(scope, size), number_of(scope, w.step)))
+        code = MethodCall(code, "unfold", (r.place, size, step))
     if w.dilation != _ONE:
         code = Subscript(code, (Literal("..."), _slice_by_step(scope, w.dilation)))
     value = Value(code, (*r.value.at(r.n, w.place).axes, w.within), r.value.kind)
@@ -295,14 +297,6 @@ def fit_windows(
             ends = (number_of(scope, f) for f in (-w.before, w.length(bounds)))
             code = MethodCall(code, "narrow", (place, *ends))
     return pad(code, amounts)
-
-
-def _may_move_the_axis(bounds: Bounds, w: Sliding) -> bool:
-    """True if one end may be cropped where the other is padded: torch crops first, and may fail."""
-    ends = w.before, w.after
-    if _ZERO in ends or all(bounds.at_most(_ZERO, end) for end in ends):
-        return False
-    return not all(bounds.at_most(end, _ZERO) for end in ends)
 
 
 # --------------------------------------------------------------------

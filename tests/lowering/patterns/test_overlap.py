@@ -10,7 +10,7 @@ import derive
 from derive.check.checks import verify_source
 
 STEPS = [(1, -1, 3), (2, 0, 3), (2, -2, 5), (3, 1, 2), (1, -4, 3), (1, 5, 2)]
-SIZES = [(7, 9), (1, 5), (12, 4), (5, 1)]
+SIZES = [(7, 9), (1, 5), (12, 4), (5, 1), (0, 6), (0, 2)]
 
 
 def written(step, start, size):
