@@ -356,6 +356,12 @@ def at_numbers(scope: Scope, p: Placement) -> Placed | None:
     for n, i in enumerate(order):
         if i in numbers:
             at, size = numbers[i], scope.frame.bounds.size(i.extent)
+            if at.number is not None and range_of(scope.frame.bounds, i, at):
+                # The axis may end before the position, as that of a piece of another.
+                ends = number_of(scope, -at), Dim(i.extent)
+                place = scope.frame.position(value.axes, n)
+                value = replace(value, code=FunctionCall("rt.window", (value.code, place, *ends)))
+                continue
             behind = number_of(scope, size - at - Polynomial.of(1))
             amounts[n] = number_of(scope, at), behind
     return padded_along(scope, value, amounts), False

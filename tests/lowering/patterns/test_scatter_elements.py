@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from kit.lowered import assert_right
 from kit.recognised import functions
 from kit.texts import source
 from kit.unwritten import source_without_reuse
 
-from derive import parse
+from derive import load, parse
 from derive.algebra.expr import Access, Delta, Index, Mul, Reduce
 from derive.lowering.patterns.scatter_elements import as_summation
 
@@ -54,3 +55,15 @@ def test_a_winner_of_the_row_that_a_delta_names(place):
     """A delta that is no target is a test at the targets of the others."""
     text = "op f(v[l], x[l,i], T: int) -> y\ny[l] = [T == l]*max[a,h | h == l](v[l]*x[h,a])"
     assert_right(text, T=np.array(place))
+
+
+@pytest.mark.parametrize("size", [5, 9, 12])
+def test_a_place_of_the_whole_may_be_beyond_a_piece(size):
+    f = load(
+        parse(
+            "op f(v[i], x[l,l]) -> y\n"
+            "e[i,n,l] = concat[n](x[l,0]*v[n], x[l,l]*v[n])\ny = exp(e[1,9,1])"
+        )
+    )
+    v, x = (torch.rand(*n, dtype=torch.float64, requires_grad=True) for n in ((size,), (3, 3)))
+    assert torch.autograd.gradcheck(f, (v, x))
