@@ -562,8 +562,10 @@ def window(x, at, start, size, outside=0):
 def windows(x, at, start, count, size, step):
     """x at start + step*k + a along at, for k < count and a < size; 0 outside of the axis."""
     at, size = at % x.dim(), max(size, 0)
-    inside = window(x, at, start, step * (max(count, 1) - 1) + size)
-    return inside.unfold(at, size, step).narrow(at, 0, count)
+    length = step * (max(count, 1) - 1) + size
+    if start or length != x.shape[at]:
+        x = window(x, at, start, length)
+    return x.unfold(at, size, step).narrow(at, 0, count)
 
 
 def overlap_add(f, dim, step, start, size):

@@ -35,7 +35,7 @@ class _CoxLoss(torch.autograd.Function):
     def forward(log_hazard, time, event):
         dtype = rt.autocast_float32(log_hazard, time)
         log_hazard, time = rt.widened(log_hazard, time)
-        at_risk = rt.logsumexp_where(log_hazard, time, ">=", time)  # at_risk[n]
+        at_risk = rt.no_view(rt.logsumexp_where(log_hazard, time, ">=", time))
         loss = (
             -rt.where(event, log_hazard - torch.where(event, at_risk, 1), 0).sum()
             / event.sum().to(log_hazard.dtype)

@@ -359,19 +359,19 @@ _ROWS = (
         for name in ("sort", "first")
     ),
     _scans("rt.ranks_among_equals", Alias.FRESH_VIEW, kind="int", flops=flop_rules.sorting),
-    TorchOp(
-        *("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
-        alias=Alias.FRESH_VIEW,
-    ),
+    _fresh("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
     _fresh("rt.joined_positions", shape_rules.joined_positions, kind="int"),
-    _fresh("rt.any_where", lambda _, __, t: t, kind="bool"),
-    _fresh("rt.count_where", lambda _, __, t: t, flop_rules.sorting, kind="int"),
     *(
-        _fresh(f"rt.{name}_where", shape_rules.sum_where, flop_rules.sorting, slips=name != "sum")
-        for name in ("sum", "logsumexp")
+        _fresh(name, *columns, alias=Alias.FRESH_VIEW, **named)
+        for name, columns, named in (
+            ("rt.any_where", (lambda _, __, t: t,), {"kind": "bool"}),
+            ("rt.count_where", (lambda _, __, t: t, flop_rules.sorting), {"kind": "int"}),
+            ("rt.sum_where", (shape_rules.sum_where, flop_rules.sorting), {}),
+            ("rt.logsumexp_where", (shape_rules.sum_where, flop_rules.sorting), {"slips": True}),
+            ("rt.mean_where", (shape_rules.mean_where, flop_rules.sorting), {"slips": True}),
+            ("rt.mean_where_adjoint", (shape_rules.mean_where, flop_rules.sorting), {}),
+        )
     ),
-    _fresh("rt.mean_where", shape_rules.mean_where, flop_rules.sorting, slips=True),
-    _fresh("rt.mean_where_adjoint", shape_rules.mean_where, flop_rules.sorting),
     _scans("rt.sum_while_equal", Alias.FRESH_VIEW, flops=flop_rules.recurrence),
     _scans("rt.linear_recurrence", Alias.RESHAPED, flops=flop_rules.recurrence),
     _fresh("rt.circular_convolution"),

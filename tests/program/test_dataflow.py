@@ -93,7 +93,7 @@ rt.joined_positions((3, 4), at, at);
 rt.joined_positions((9,), far); rt.ranks_among_equals(x, 0); rt.ranks_among_equals(alone, 1);
 rt.overlap_add(long, 1, 1, 0, 4);
 rt.overlap_add(x.unsqueeze(1), 0, 2, -1, 5);
-rt.windows(x, 1, -1, 5, 3, 1); rt.windows(alone, 0, 0, 1, 2, 2); rt.any_where(x, "<", y);
+rt.windows(x, 1, -1, 5, 3, 1); rt.windows(x, 1, 0, 2, 3, 1); rt.any_where(x, "<", y);
 rt.any_where(alone, "<", alone); rt.count_where(x, "<", y); rt.sum_where(x, x, ">=", y);
 rt.sum_where(alone, alone, ">=", alone);
 rt.logsumexp_where(x, x, "<", y); rt.logsumexp_where(alone, alone, ">", alone);
