@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_670,
     "templates": 2_110,
-    "tests": 74_790,
+    "tests": 74_810,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

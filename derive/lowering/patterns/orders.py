@@ -245,6 +245,8 @@ def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) ->
         return None
     kept = [*side.brackets, *s.others]
     beside = indices_of((a, *own)) if level is None else free_indices(level)
+    if any(i in beside for i in s.binders if i is not side.binder):
+        return None
     operands = _Operands.of(scope, side, kept, s.order, beside)
     if operands is None or weight.position not in (side.binder, *operands.apart):
         return None

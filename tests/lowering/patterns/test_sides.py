@@ -195,6 +195,20 @@ def test_nan_is_on_no_side_and_infinity_is(op, count):
     torch.testing.assert_close(g(x, t), mask.sum(-1))
 
 
+def test_shares_that_another_summed_index_has():
+    text = "op f(v[k], x[j], h[i]) -> y\ny[k,i,j] = softmax[i | x[j] > h[i]](log1p(v[k])*h[i])"
+    f = derive.load(derive.parse(text))
+    v, x, h = (torch.rand(n, dtype=torch.float64, requires_grad=n != 40) for n in (3, 40, 50))
+
+    def plain(v, x, h):
+        mask = (x[:, None] > h)[None].expand(3, 40, 50)
+        scores = v.log1p()[:, None, None] * h
+        return softmax(mask, scores.expand(mask.shape)).movedim(2, 1)
+
+    for have, want in zip(*(derivatives(g, (v, x, h))[:3] for g in (f, plain)), strict=True):
+        torch.testing.assert_close(have, want)
+
+
 def test_counts_under_conditions_are_exact():
     text = "op f(x[l], t[k], e[l]: bool) -> y\ny[k] = sum[l]([x[l] < t[k]]*[e[l]])"
     code = derive.source(derive.parse(text), standalone=False)
