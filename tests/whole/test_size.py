@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_890,
+    "derive/lowering": 11_900,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_830,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_670,
     "templates": 2_110,
-    "tests": 74_810,
+    "tests": 74_820,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -2,8 +2,9 @@
 
     Sum_{k,a} delta(i, s*k + a + c) f(k, a)  =  windows f(k) of a added at s*k + c
 
-with a number s, along one axis or several. f is any tensor with both indices. What is added at no
-position of the axis is left out, so no condition keeps it from there.
+with a number s, along one axis or several; windows that are all side by side are digits. f is any
+tensor with both indices. What is added at no position of the axis is left out, so no condition
+keeps it from there.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def overlapping_windows(scope: Scope, s: Summation) -> Value | None:
     ends = [e for axis, p in targets for e in _ends(bounds, axis, p)]
     factors = [f for part in rest for f in _without(bounds, part, ends)]
     read = {i for f in factors for i in free_indices(f)}
-    if not windows or len({*moving}) < len(moving) or not read.issuperset(moving):
+    if all(bounds.size(w.within.extent).number == w.step for w in windows):
+        return None
+    if len({*moving}) < len(moving) or not read.issuperset(moving):
         return None
     places = {w.axis: w.place for w in windows}
     around = [places.get(i, i) for i in s.order]

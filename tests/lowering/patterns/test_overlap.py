@@ -78,6 +78,15 @@ def test_windows_of_other_tensors(name, text):
     verify_source(op, derive.source(op, style="plain"))
 
 
+def test_windows_side_by_side_are_digits():
+    op = derive.parse(
+        "op f(k[t,a], x[u]; size(a)=2, size(u)=2*size(t)+1) -> y\ny[t] = sum[a](k[t,a]*x[2*t+a])"
+    )
+    code = derive.source(op, standalone=False)
+    assert "slice_scatter(" in code and "overlap_add" not in code
+    verify_source(op, code)
+
+
 def test_batches_and_compilers():
     f = derive.load(derive.parse(written(2, -2, 5)))
     k, x = torch.randn(4, 2, 7, 5), torch.randn(4, 2, 9, requires_grad=True)
