@@ -738,13 +738,6 @@ def first_ranks(x, dim, count, descending=False):
     return others.scatter_(dim, order, places.expand_as(order))
 
 
-def ranks_among_equals(x, dim):
-    """The number of equal elements before each one along dim."""
-    ordered, order = x.movedim(dim, -1).contiguous().sort(dim=-1, stable=True)
-    places = positions(order.shape[-1], x) - torch.searchsorted(ordered, ordered)
-    return torch.empty_like(order).scatter(-1, order, places).movedim(-1, dim)
-
-
 def decayed_sum(x, level, dim):
     """Sum over l >= k of x[l]*exp(level[k] - level[l]) along dim; level never decreases."""
     limits = torch.finfo(level.dtype)

@@ -358,7 +358,6 @@ _ROWS = (
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
         for name in ("sort", "first")
     ),
-    _scans("rt.ranks_among_equals", Alias.FRESH_VIEW, kind="int", flops=flop_rules.sorting),
     _fresh("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
     _fresh("rt.joined_positions", shape_rules.joined_positions, kind="int"),
     *(

@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_370,
+    "derive": 92_340,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_900,
+    "derive/lowering": 11_870,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_830,
@@ -29,8 +29,8 @@ LIMITS = {
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 11_670,
-    "templates": 2_110,
-    "tests": 74_820,
+    "templates": 2_100,
+    "tests": 74_790,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

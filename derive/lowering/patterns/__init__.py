@@ -73,7 +73,7 @@ from derive.lowering.patterns.segment_reductions import (
     sum_by_lookup,
     sum_by_place,
 )
-from derive.lowering.patterns.sorting import rank, rank_among_equals
+from derive.lowering.patterns.sorting import rank
 from derive.lowering.patterns.stacks import stacked
 from derive.lowering.patterns.unfold import band_sum, read_sliding, read_strided
 
@@ -83,11 +83,6 @@ SUMS = (
         "rank",
         "Sum_l [a(l) < a(k) or a(l) == a(k) and l < k] = the position of a(k) after a sort",
         rank,
-    ),
-    Pattern(
-        "rank among equals",
-        "Sum_l [a(l) == a(k) and l < k] = the position of k among the sorted that equal a(k)",
-        rank_among_equals,
     ),
     Pattern(
         "one side of a bound",

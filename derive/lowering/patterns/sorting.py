@@ -3,8 +3,6 @@
     Sum_l [a(l) < a(k) or a(l) == a(k) and l < k]  =  the position of a(k) after a stable sort
     Sum_l [a(l) > a(k) or a(l) == a(k) and l < k]  =  the same in descending order
 
-    Sum_l [a(l) == a(k) and l < k]  =  the same among those that are equal, of integers
-
 No mask of every l with every k is built. Where a is nan, a comparison is false and the sum counts
 no element; a sort puts nan behind all numbers, or before them in descending order.
 """
@@ -18,7 +16,7 @@ from derive.algebra.substitution import substitute
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
-from derive.program.torch_ir import Binary, Code, FunctionCall, Keyword, Literal, literal
+from derive.program.torch_ir import FunctionCall, Keyword, Literal
 
 
 def rank(scope: Scope, s: Summation) -> Value | None:
@@ -43,35 +41,6 @@ def rank(scope: Scope, s: Summation) -> Value | None:
         count = scope.lower(asked, ()).code
         code = FunctionCall("rt.first_ranks", (sorted_along.code, place, count, *named))
     return Value(code, sorted_along.axes, "int")
-
-
-def rank_among_equals(scope: Scope, s: Summation) -> Value | None:
-    """Return the number of equal elements before each one along the axis of the only binder."""
-    conditions = conditions_of(s.condition) if s.brackets and not s.others else ()
-    relations = [c for c in conditions if isinstance(c, Rel)]
-    if len(s.binders) != 1 or len(relations) != 2 or len(conditions) != 2:
-        return None
-    (other,) = s.binders
-    equal, before = sorted(relations, key=lambda c: c.op != "==")
-    index = before.right
-    if equal.op != "==" or before.op not in ("<", "<=") or before.left is not other:
-        return None
-    if not isinstance(index, Index) or index.extent != other.extent or index.group:
-        return None
-    value = next((e for e in (equal.left, equal.right) if index in free_indices(e)), None)
-    if value is None or other in free_indices(value):
-        return None
-    if {equal.left, equal.right} != {value, substitute(value, {index: other})}:
-        return None
-    order = [i for i in s.order if i in free_indices(value)]
-    compared = scope.frame.fit(scope.lower(factor(value), order), order)
-    if compared.kind != "int" or compared.scalar or index not in compared.axes:
-        return None
-    place = scope.frame.place(compared, index)
-    code: Code = FunctionCall("rt.ranks_among_equals", (compared.code, place))
-    if before.op == "<=":
-        code = Binary("+", code, literal(1))
-    return Value(code, compared.axes, "int")
 
 
 def _ordered(condition: Expr, other: Index) -> tuple[Index, Expr, bool] | None:

@@ -75,10 +75,6 @@ EXAMPLES = {
     "any of one side of a bound": (
         "op f(x[l], b[k], v[k]) -> y\ny[k] = where(any[l](x[l] >= b[k]), v[k]**2, 0)"
     ),
-    "rank among equals": (
-        "op f(x[n,k], T[n,k]: int) -> y\n"
-        "r[n,k] = sum[l]([T[n,l] == T[n,k] and l < k])\ny[n,k] = where(r[n,k] < 2, x[n,k]**2, 0)"
-    ),
     "overlapping windows": (
         "op f(k[t,a], x[u]; size(a)=3) -> y\ny[t] = sum[a | t + a < size(u)](k[t,a]*x[t+a])"
     ),

@@ -118,32 +118,6 @@ def test_no_other_count_is_a_rank(summand, plain):
     torch.testing.assert_close(derive.load(op)(x, b), counted * x + b)
 
 
-# (the summand, the same in torch at T(n, l), T(n, k), l, k, and whether a sort finds it)
-EQUALS = {
-    "[T[n,l] == T[n,k] and l < k]": (lambda x, y, i, k: (x == y) & (i < k), True),
-    "[T[n,k] == T[n,l]]*[l <= k]": (lambda x, y, i, k: (x == y) & (i <= k), True),
-    "[T[n,l] + n == T[n,k] + n and l < k]": (lambda x, y, i, k: (x == y) & (i < k), True),
-    "[T[n,l] == T[n,k] and k < l]": (lambda x, y, i, k: (x == y) & (k < i), False),
-    "[T[n,l] == T[n,k] + 1 and l < k]": (lambda x, y, i, k: (x == y + 1) & (i < k), False),
-    "[T[n,l] == T[n,k] and l < n]": (lambda x, y, i, k: (x == y) & (i < ROWS), False),
-    "[T[n,l] == k and l < k]": (lambda x, y, i, k: (x == k) & (i < k), False),
-}
-ROWS = torch.arange(3)[:, None, None]
-
-
-@pytest.mark.parametrize(("summand", "plain", "sorts"), [(k, *v) for k, v in EQUALS.items()])
-def test_the_place_among_equal_integers(summand, plain, sorts):
-    op = derive.parse(
-        f"op f(T[n,k]: int, x[n,k]) -> y\nr[n,k] = sum[l]({summand})\ny[n,k] = r[n,k]*x[n,k]"
-    )
-    assert ("rt.ranks_among_equals(" in derive.source(op, standalone=False)) is sorts
-    f, at = derive.load(op), torch.arange(40)
-    for many in (1, 4, 100):
-        t = torch.randint(many, (3, 40), generator=torch.Generator().manual_seed(many))
-        want = plain(t[:, None], t[..., None], at, at[:, None]).sum(-1)
-        assert f(t, torch.ones(3, 40)).equal(want.float())
-
-
 P = Param("p")
 ASKED = {
     "y[n] = sum[c | rank[n,c] < 3](x[n,c])": num(3),
