@@ -29,7 +29,7 @@ LIMITS = {
     "derive/show": 2_400,
     "derive/site": 2_300,
     "derive/tracing": 11_670,
-    "templates": 2_100,
+    "templates": 2_110,
     "tests": 74_790,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
