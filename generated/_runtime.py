@@ -814,7 +814,7 @@ def any_where(x, op, t):
     if x.is_floating_point():
         x = x.where(~nan, torch.inf if first else -torch.inf)
     x = x.amin(-1, True) if first else x.amax(-1, True)
-    found = _compared(x, op, t.flatten(x.dim() - 1)).squeeze(-1)
+    found = _compared(x, op, _flat_bounds(x, t)[0]).squeeze(-1)
     return (found & ~nan.all(-1, True)).reshape(t.shape)
 
 
@@ -825,63 +825,62 @@ def count_where(x, op, t):
 
 def sum_where(f, x, op, t):
     """The sum of f where x op t."""
-    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    flat, many = _flat_bounds(x, t)
     if _are_few_pairs(x, flat):
         found = torch.where(_compared(x, op, flat), f.unsqueeze(-2), 0).sum(-1)
     else:
         order, place = _sides(x, op, flat)
         f = torch.where(x.isnan(), 0, f)
         found = _read(_moved(f, order).cumsum(-1), place, 0)
-    return found.unflatten(-1, many)
+    return unflatten(found, -1, many)
 
 
 def logsumexp_where(f, x, op, t):
     """The logsumexp of f where x op t."""
-    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    flat, many = _flat_bounds(x, t)
     if _are_few_pairs(x, flat):
         f = torch.where(_compared(x, op, flat), f.unsqueeze(-2), -torch.inf)
-        return _logsumexp(f).unflatten(-1, many)
+        return unflatten(_logsumexp(f), -1, many)
     order, place = _sides(x, op, flat)
     f = torch.where(x.isnan(), -torch.inf, f)
     found = _read(_logcumsumexp(_moved(f, order)), place, -torch.inf)
-    return found.unflatten(-1, many)
+    return unflatten(found, -1, many)
 
 
 def mean_where(f, a, x, op, t):
     """The sum of f times softmax a, both of the elements x op t."""
-    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
+    flat, many = _flat_bounds(x, t)
     if _are_few_pairs(x, flat):
         mask = _compared(x, op, flat)
         least = torch.finfo(a.dtype).min
         weight = torch.where(mask, a.unsqueeze(-2), least).softmax(-1)
         found = torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1)
-        return found.unflatten(-1, many)
+        return unflatten(found, -1, many)
     order, place = _sides(x, op, flat)
     a = _moved(torch.where(x.isnan(), -torch.inf, a), order)
     level = _logcumsumexp(a)
     f = _moved(torch.where(x.isnan(), 0, f), order) * _shares(a, level)
-    return _read(_running_sum(f, level), place, 0).unflatten(-1, many)
+    return unflatten(_read(_running_sum(f, level), place, 0), -1, many)
 
 
 def mean_where_adjoint(f, level, x, op, t, a):
     """exp a times the sum of f*exp(-level) where x op t; level falls in the order of x."""
-    flat, many = t.flatten(x.dim() - 1), t.shape[x.dim() - 1 :]
-    a = a.flatten(x.dim() - 1)
+    flat, many = _flat_bounds(x, t)
+    a, _ = _flat_bounds(x, a)
     if _are_few_pairs(x, flat):
         mask = _compared(x, op, flat)
         least = torch.finfo(level.dtype).min
         shares = a.unsqueeze(-1) - level.clamp_min(least).unsqueeze(-2)
         weight = torch.where(mask, shares, -torch.inf).exp()
-        return (
-            torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1).unflatten(-1, many)
-        )
+        found = torch.where(mask, weight * f.unsqueeze(-2), 0).sum(-1)
+        return unflatten(found, -1, many)
     order, place = _sides(x, op, flat)
     f = _moved(torch.where(x.isnan(), 0, f), order)
     level = _moved(torch.where(x.isnan(), torch.inf, level), order)
     level = torch.where(level == torch.inf, level.detach().cummin(-1).values, level)
     sums = decayed_sum(f.flip(-1), level.flip(-1), -1).flip(-1)
     weight = _shares(a, _read(level, place, torch.inf))
-    return (_read(sums, place, 0) * weight).unflatten(-1, many)
+    return unflatten(_read(sums, place, 0) * weight, -1, many)
 
 
 def _logsumexp(f):
@@ -918,6 +917,12 @@ def _are_few_pairs(x, t):
     """Whether a mask of all pairs takes less time than a sort."""
     n, m = x.shape[-1], t.shape[-1]
     return not torch.compiler.is_compiling() and (m <= 32 or n * m <= 16384)
+
+
+def _flat_bounds(x, t):
+    """(The bounds of each batch along one axis, the shape that they have)."""
+    first = x.dim() - 1
+    return t.flatten(first) if t.dim() > first else t.unsqueeze(-1), t.shape[first:]
 
 
 def _compared(x, op, t):

@@ -9,8 +9,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 
 from . import _runtime as rt
@@ -36,9 +34,8 @@ class _Take(torch.autograd.Function):
         G = rt.widened(G)
         reuse = rt.reuse(G)
         at = index + torch.where(index < 0, ctx.input_shape[0], 0)  # at[*p]
-        reshaped_G = G.reshape((math.prod(index.shape),))
         grad_input = reuse.index_add(
-            G.new_zeros(ctx.input_shape), 0, at.flatten(), reshaped_G
+            G.new_zeros(ctx.input_shape), 0, at.flatten(), G.reshape(-1)
         )
         return grad_input, None
 

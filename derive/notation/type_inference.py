@@ -188,7 +188,8 @@ class Kinds:
                 return self.of[tensor] != "float" if made is None else self._integral(made, True)
             case ex.Call(function, args) if function in OF_INTEGERS:
                 known = whole and function in STEPS
-                return known or all(self._integral(a, whole) for a in args)
+                finite = (a for a in args if not _is_infinite(a))
+                return known or all(self._integral(a, whole) for a in finite)
             case ex.Add(args) | ex.Mul(args):
                 return all(self._integral(a, whole) for a in args)
             case ex.Where(_, then, other):
@@ -202,18 +203,24 @@ class Kinds:
         return isinstance(e, always) or (isinstance(e, ex.Call) and e.function == "int")
 
     def exact(self, body: ex.Expr) -> ex.Expr:
-        """Replace int(floor(a/b)) of integers by exact integer division.
+        """Replace functions of integers that would be computed in floating point.
 
-        In floating point, u/3 can be wrong for some multiples u of 3.
+        int(floor(a/b)) is integer division, since u/3 can be wrong for some multiples u of 3.
+        clamp(a, b, inf) is maximum(a, b): they differ in the slope at ties, which integers lack.
         """
 
-        def divided(e: ex.Expr) -> ex.Expr:
-            if isinstance(e, ex.Call) and e.function == "int":
-                made = whole(e.args[0], lambda x: not isinstance(x, ex.Num) and self._integral(x))
-                return e if made is None else ex.Call("int", (made,))
+        def of_integers(e: ex.Expr) -> ex.Expr:
+            match e:
+                case ex.Call("int", (value,)):
+                    made = whole(value, lambda x: not isinstance(x, ex.Num) and self._integral(x))
+                    return e if made is None else ex.Call("int", (made,))
+                case ex.Call("clamp", (value, low, high)) if self._integral(e):
+                    if _is_infinite(high):
+                        return ex.Call("maximum", (value, low))
+                    return ex.Call("minimum", (value, high)) if _is_infinite(low) else e
             return e
 
-        return replace_inside_out(body, divided)
+        return replace_inside_out(body, of_integers)
 
     def _check_whole(self, name: str, body: ex.Expr) -> None:
         """Refuse ``int`` of a value that may not be an integer: the rounding must be explicit."""
@@ -226,6 +233,10 @@ class Kinds:
                         f"the argument of int(...) in {name} may not be an integer; write "
                         "int(floor(...)), int(ceil(...)) or int(round(...))",
                     )
+
+
+def _is_infinite(e: ex.Expr) -> bool:
+    return ex.Const("inf") in ex.walk(e)
 
 
 def _outside(e: ex.Expr) -> Iterator[ex.Expr]:

@@ -29,6 +29,19 @@ def test_an_equation_is_what_it_is_made_of():
     assert {k: found[k] for k in "ijby"} == {"i": "int", "j": "int", "b": "bool", "y": "float"}
 
 
+def test_an_extremum_of_integers_is_an_integer():
+    bounds = (
+        "min(max(T[n] - 1, 0), size(m) - 1)",
+        "max(min(T[n], p), 0)",
+        "int(min(T[n], size(m)))",
+    )
+    for bounded in bounds:
+        given = "; p=1" if "p" in bounded else ""
+        op = parse(f"op f(T[n]: int, x[m]{given}) -> y\nj[n] = {bounded}\ny[n] = x[j[n]]*2")
+        assert {e.name: e.kind for e in op.equations}["j"] == "int"
+        assert parse(str(op)) == op
+
+
 def test_what_is_divided_is_no_integer():
     assert kinds("op f(T[n]: int) -> y; y[n] = T[n]/2")["y"] == "float"
 

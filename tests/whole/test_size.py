@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_340,
+    "derive": 92_380,
     "derive/algebra": 4_720,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_670,
     "templates": 2_110,
-    "tests": 74_790,
+    "tests": 74_840,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

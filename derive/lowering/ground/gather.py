@@ -251,7 +251,7 @@ def _merged_summed_axes(value: Value, n: int, count: int) -> Code:
     groups = [i is not None and i.group for i in axes]
     if not any(groups) and not is_view(value.code):
         return flattened(value.code, n, n + count - 1)
-    if count == len(axes) and not all(groups):
+    if count == len(axes):
         return MethodCall(value.code, "reshape", (literal(-1),))
     sizes = [axis_size(i) for i in axes if i is not None]
     # A group may have no axes, and a flattened axis needs one at least.

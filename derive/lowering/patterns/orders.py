@@ -100,22 +100,25 @@ class _Operands:
             scope, side, order, *(tuple(i for i in order if i in x) for x in (shared, apart))
         )
 
-    def elements(self, e: Expr, before: tuple[Index, ...] = ()) -> Value:
-        return self._expanded(e, (*before, *self.shared, self.side.binder))
+    def elements(self, e: Expr) -> Value:
+        return self._expanded(e, (*self.shared, self.side.binder))
 
     def bounds(self, e: Expr) -> Value:
         return self._expanded(e, (*self.shared, *self.apart))
 
-    def summand(self, e: Expr) -> Value:
+    def summand(self, e: Expr, convert: Callable[[Value], Value]) -> Value:
         """Return elements that may have other axes, which are the first ones."""
         other = free_indices(e).difference(self.shared, self.apart, (self.side.binder,))
-        return self.elements(e, tuple(i for i in self.order if i in other))
+        before = tuple(i for i in self.order if i in other)
+        return self._expanded(e, (*before, *self.shared, self.side.binder), convert)
 
-    def _expanded(self, e: Expr, axes: tuple[Index, ...]) -> Value:
+    def _expanded(
+        self, e: Expr, axes: tuple[Index, ...], convert: Callable[[Value], Value] | None = None
+    ) -> Value:
         scope = self.scope
-        if isinstance(e, Iverson):
-            return scope.frame.expand(scope.condition(e.condition, axes), axes, scope.like)
-        return scope.frame.expand(scope.lower(e, axes), axes, scope.like)
+        test = e.condition if isinstance(e, Iverson) else None
+        value = scope.lower(e, axes) if test is None else scope.condition(test, axes)
+        return scope.frame.expand(value if convert is None else convert(value), axes, scope.like)
 
     def call(
         self,
@@ -170,7 +173,7 @@ def logsumexp_over_side(scope: Scope, let: Let) -> Value | None:
         if operands is None or side.outside or side.binder not in free_indices(body):
             continue
         return operands.call(
-            "rt.logsumexp_where", _only(scope, operands.summand(body), side.within)
+            "rt.logsumexp_where", _only(scope, operands.summand(body, scope.as_float), side.within)
         )
     return None
 
@@ -217,7 +220,7 @@ def _sum(scope: Scope, s: Summation, side: _Side) -> Value | None:
         return None
     if not kept:
         return operands.call("rt.count_where", None)
-    f = scope.as_int(operands.summand(_summand(s, side, kept)))
+    f = operands.summand(_summand(s, side, kept), scope.as_int)
     return operands.call("rt.sum_where", f)
 
 
@@ -250,7 +253,7 @@ def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) ->
     operands = _Operands.of(scope, side, kept, s.order, beside)
     if operands is None or weight.position not in (side.binder, *operands.apart):
         return None
-    f = scope.as_float(operands.summand(_summand(s, side, kept)))
+    f = operands.summand(_summand(s, side, kept), scope.as_float)
     if level is None:
         return operands.call("rt.mean_where", f, [_only(scope, operands.elements(a), own)])
     at_bounds = _only(scope, operands.bounds(a), own)

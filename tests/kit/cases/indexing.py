@@ -28,6 +28,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "segment_max": lambda x, ids, num_segments: of_segments(x, ids, num_segments, torch.amax),
     "segment_softmax": lambda x, ids, num_segments: shares(x, ids, num_segments),
     "embedding_bag": lambda index, weight, mode="mean": F.embedding_bag(index, weight, mode=mode),
+    "linear_interpolation": lambda x, points, values: interpolated(x, points, values),
     "one_hot_embedding": lambda index, weight: (
         F.one_hot(index, len(weight)).to(weight.dtype) @ weight
     ),
@@ -74,6 +75,13 @@ def shifted(x: torch.Tensor, shifts: int, dim: int) -> torch.Tensor:
     size = x.shape[dim]
     wide = padded(x, max(shifts, 0), max(-shifts, 0), 0, dim)
     return wide.narrow(dim, max(-shifts, 0), size)
+
+
+def interpolated(x: torch.Tensor, points: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A sum of ramps, one from each inner point on."""
+    slopes = values.diff() / points.diff()
+    line = values[0] + slopes[0] * (x - points[0])
+    return line + ((x.unsqueeze(-1) - points[1:-1]).relu() * slopes.diff()).sum(-1)
 
 
 def relatively_shifted(x: torch.Tensor) -> torch.Tensor:
@@ -157,10 +165,18 @@ def by_position() -> Iterator[Case]:
                 "select", f"{label} position={position}", lambda s=wide: [uniform(s, -1, 1)],
                 {**given, "index": position}, OWN["select"],
             )  # fmt: skip
+    knots = torch.tensor([-1.2, -0.5, 0.1, 0.4, 1.0, 1.3], dtype=torch.float64)
     for shape in ((), (4,), (2, 3, 5)):
         index = positions(*shape, below=7)
         yield Case(
             "take", label_of(shape), lambda i=index: [uniform((7,), -1, 1), i], {}, torch.take
+        )
+        yield Case(
+            "linear_interpolation",
+            label_of(shape),
+            lambda s=shape: [uniform(s, -2, 2), knots, uniform((6,), -1, 1, 2)],
+            {},
+            OWN["linear_interpolation"],
         )
         yield Case(
             "one_hot_embedding",

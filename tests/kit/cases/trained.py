@@ -71,6 +71,12 @@ def cox(log_hazard: Tensor, time: Tensor, event: Tensor) -> Tensor:
     return torch.stack(terms).mean()
 
 
+def listmle(scores: Tensor, labels: Tensor) -> Tensor:
+    rows = zip(scores.flatten(0, -2), labels.flatten(0, -2), strict=True)
+    terms = [row[own <= own[n]].logsumexp(0) - row[n] for row, own in rows for n in range(len(own))]
+    return torch.stack(terms).reshape(scores.shape).sum(-1)
+
+
 def zinb(mean: Tensor, dispersion: Tensor, logits: Tensor, counts: Tensor, eps: float,
          reduction: str) -> Tensor:  # fmt: skip
     counted = NegativeBinomial(dispersion, logits=mean.log() - dispersion.log()).log_prob(
@@ -236,6 +242,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "grpo_loss": grpo,
     "simpo_loss": simpo,
     "cox_loss": cox,
+    "listmle_loss": listmle,
     "zinb_loss": zinb,
     "gaussian_crps": crps,
     "ensemble_crps": ensemble_crps,
@@ -315,6 +322,7 @@ def of_each_reduction() -> Iterator[Case]:
 def trained() -> Iterator[Case]:
     tokens = mask_of(4, 2, 3, 1, 4, 3, size=4).unflatten(0, (2, 3))
     window = uniform((2, 3), 0.1, 1, 2)
+    ranks = torch.arange(24.0).double().remainder(5).reshape(2, 3, 4)
     event = torch.tensor([True, False, True, True, False])
     for name, tensors, options, opaque in (
         (
@@ -324,6 +332,8 @@ def trained() -> Iterator[Case]:
             (3,),
         ),
         ("cox_loss", [uniform((5,), -1, 1), distinct((5,), 1), event], {}, (1,)),
+        ("listmle_loss", [uniform((2, 5), -1, 1), distinct((2, 5), 1)], {}, (1,)),
+        ("listmle_loss", [uniform((2, 3, 4), -1, 1), ranks], {}, (1,)),
         ("siglip_loss", several((3, 4), (3, 4), (), ()), {}, ()),
         ("barlow_twins_loss", several((5, 3), (5, 3)), {"weight": 0.3, "eps": 1e-5}, ()),
         (

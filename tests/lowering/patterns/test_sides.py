@@ -220,6 +220,21 @@ def test_counts_under_conditions_are_exact():
     torch.testing.assert_close(f(x, t, e), want)
 
 
+@pytest.mark.parametrize("bounds", [(), (3,), (2, 3), (0, 3)])
+def test_bounds_may_have_any_axes(bounds):
+    rows, many = torch.arange(5.0), range(1, 1 + len(bounds))
+    x, t = (
+        torch.arange(35.0).reshape(5, 7) % 4,
+        torch.full((5, *bounds), 2.0) - rows.view(5, *(1 for _ in many)),
+    )
+    f = derive.load(derive.parse(
+        "op f(x[*b,l], t[*b,*p]) -> y\ny[*b,*p] = logsumexp[l | x[*b,l] >= t[*b,*p]](x[*b,l])"
+    ))  # fmt: skip
+    inside = x[(slice(None), *(None for _ in many))]
+    want = torch.where(inside >= t.unsqueeze(-1), inside, -INF).logsumexp(-1)
+    torch.testing.assert_close(f(x, t), want)
+
+
 def test_infinite_summands_count_on_their_side_alone():
     f = derive.load(derive.parse("op f(x[l], t[k], v[l]) -> y\ny[k] = sum[l | x[l] < t[k]](v[l])"))
     x, t = torch.arange(200.0), torch.arange(100.0)
