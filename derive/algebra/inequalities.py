@@ -219,6 +219,11 @@ class Bounds:
 
     def follows(self, condition: ex.Expr, others: Sequence[ex.Expr]) -> bool:
         """True if a comparison certainly holds where some others do: i < k where i < j <= k."""
+        if isinstance(condition, ex.Rel) and condition.op == "!=":
+            sides = condition.parts()
+            apart = {ex.Rel("!=", *sides), ex.Rel("!=", *sides[::-1])}
+            either = (ex.Rel(op, *sides) for op in ("<", ">"))
+            return not apart.isdisjoint(others) or any(self.follows(c, others) for c in either)
         asked = self._nonnegative_forms(condition)
         given = [form for c in others for form in self._nonnegative_forms(c) or ()]
         return bool(asked and given) and all(
@@ -229,9 +234,7 @@ class Bounds:
         """True if the forms are certainly not all >= 0."""
         known = self._refuted.get(forms)
         if known is None:
-            keys = (key for form in forms for key in form.terms if key)
-            about = Polynomial(dict.fromkeys(keys, Fraction(1)))
-            system = [*(form.terms for form in forms), *self._facts(about)]
+            system = [*(form.terms for form in forms), *self._facts(_about(forms))]
             known = self._refuted[forms] = _contradictory(system)
         return known
 
@@ -240,8 +243,7 @@ class Bounds:
 
         Empty if no positions do, or if that is not found out.
         """
-        keys = dict.fromkeys(key for form in forms for key in form.terms if key)
-        about = Polynomial(dict.fromkeys(keys, Fraction(1)))
+        about = _about(forms)
         if _contradictory([*(f.terms for f in forms), *self._facts(about)]):
             return ()
         for i in about.indices:
@@ -285,10 +287,9 @@ class Bounds:
             forms = eliminated[0]
             facts.append(self.size(i.extent) - _ONE)
         left: list[Polynomial] = []
+        known = [*(f.terms for f in facts), *self._facts(_about(forms))]
         for f in dict.fromkeys(map(_of_smallest_integers, forms)):
-            opposite = -f - _ONE
-            known = [*(g.terms for g in (*facts, *left)), *self._facts(opposite)]
-            if not _contradictory([opposite.terms, *known]):
+            if not _contradictory([(-f - _ONE).terms, *(g.terms for g in left), *known]):
                 left.append(f)
         made = [*beside, *(_nonnegative(f) for f in left)]
         return tuple(made) if len(made) <= 2 else None
@@ -409,6 +410,11 @@ def _nonnegative(form: Polynomial) -> ex.Rel:
     """0 <= form; i < k instead of i + 1 <= k."""
     is_strict = form.terms.get(()) == -1 and len(form.terms) > 2
     return relation("<", _ZERO, form + _ONE) if is_strict else relation("<=", _ZERO, form)
+
+
+def _about(forms: Iterable[Polynomial]) -> Polynomial:
+    """The sum of all variables and products of the forms."""
+    return Polynomial(dict.fromkeys((key for f in forms for key in f.terms if key), Fraction(1)))
 
 
 def _of_smallest_integers(form: Polynomial) -> Polynomial:

@@ -95,7 +95,10 @@ class GuardInserter:
         self._reads: dict[str, list[tuple[ex.Access, Over]]] = {}
 
     def around(self, let: Let) -> Over:
-        """The conditions, in the formals of the let, that hold at all of its reads."""
+        """The conditions, in the formals of the let, that hold at all of its reads.
+
+        A condition that others imply holds too: i != j where i < j.
+        """
         found: list[Over] = []
         for access, over in self._reads.get(let.name, ()):
             if not over or len(set(access.positions)) < len(access.positions):
@@ -103,12 +106,27 @@ class GuardInserter:
             if not all(isinstance(p, ex.Index) for p in access.positions):
                 return ()
             names = dict(zip(access.positions, let.formals, strict=True))
+            here = frozenset[ex.Index](names)  # type: ignore[arg-type]
             # A condition on positions alone costs more than it guards if it has other indices.
-            asked = tuple(c for c in over if ex.free_indices(c) <= names.keys() or ex.tensors(c))
-            known = self._seen_from(asked, frozenset(names))  # type: ignore[arg-type]
+            asked = tuple(c for c in over if ex.free_indices(c) <= here or ex.tensors(c))
+            known = (*self._seen_from(asked, here), *self._between(over, here))
             found.append(tuple(substitute(c, names) for c in known))  # type: ignore[arg-type]
-        common = (c for c in found[0] if all(c in o for o in found)) if found else ()
+        follows = self.lets.bounds.follows
+        every = dict.fromkeys(c for o in found for c in o)
+        apart = (ex.Rel("!=", *c.parts()) for c in every if _is_order_of_positions(c))
+        common = [c for c in (*every, *apart) if all(c in o or follows(c, o) for o in found)]
+        for c in [*common]:
+            rest = [o for o in common if o is not c]
+            common = rest if follows(c, rest) else common
         return tuple(c for c in common if not self._leads_to(let.name, c))
+
+    def _between(self, over: Over, at: frozenset[ex.Index]) -> Iterator[ex.Expr]:
+        """Yield what conditions on positions say of several of these: i < k where i < j < k."""
+        for missing, members in connected((c for c in over if not ex.tensors(c)), at):
+            found = self.lets.bounds.projected(
+                conjunction(members), sorted(missing, key=ex.sort_key)
+            )
+            yield from (c for c in found or () if len(ex.free_indices(c)) > 1)
 
     def _leads_to(self, name: str, e: ex.Expr) -> bool:
         """True if e reads the name, directly or through definitions."""
@@ -125,7 +143,7 @@ class GuardInserter:
         """Guard the body of a let that is evaluated under these conditions."""
         inner = over
         if let.condition is not None:
-            self._note(let.condition, over)
+            self._note_conditions(conditions_of(let.condition), over)
             inner = added_conditions(over, let.condition)
         if let.compared:
             # An extremum equals one of its operands exactly only if both read the same tensor.
@@ -147,18 +165,22 @@ class GuardInserter:
         )
         own = frozenset(binders)
         masks = held_conditions(factors)
+        self._note_conditions(masks, over)
         several = sum(bool(ex.tensors(f)) for f in factors if not is_mask(f)) > 1
         made = []
         for f in factors:
             # An operand that lacks a summed index was guarded when the sum was made.
             lacking = own - ex.free_indices(f)
             held = added_conditions(over, *(c for c in masks if not ex.free_indices(c) & lacking))
+            if lacking and isinstance(base_and_power(f)[0], ex.Access):
+                held = added_conditions(held, *self._between(masks, ex.free_indices(f)))
             made.append(self._factor(f, over, held, several))
         return t if made == list(factors) else make_term(t.coef, binders, made)
 
     def _factor(self, f: ex.Expr, outer: Over, over: Over, beside: bool) -> ex.Expr:
         if is_mask(f):
-            self._note(f, outer)
+            if not isinstance(f, ex.Iverson):
+                self._note(f, outer)
             return f
         base, power = base_and_power(f)
         inside = self._atom(base, over)
@@ -188,8 +210,26 @@ class GuardInserter:
 
     def _note(self, e: ex.Expr, over: Over) -> None:
         """Record the reads in e and their conditions."""
+        if _is_operand(e):
+            self._note_under_positions(e.position, (*over, *conditions_of(e.condition)))
+            self._note_conditions(conditions_of(e.condition), over)
+            return
         for a in ex.accesses(e):
             self._reads.setdefault(a.tensor, []).append((a, over if a is e else ()))
+
+    def _note_conditions(self, conditions: Sequence[ex.Expr], over: Over) -> None:
+        """Record the reads in a conjunction: of each condition, where the others hold."""
+        for c in conditions:
+            self._note_under_positions(c, (*over, *(o for o in conditions if o is not c)))
+
+    def _note_under_positions(self, e: ex.Expr, over: Over) -> None:
+        """Record the reads in e, and of their conditions those on their own positions alone."""
+        read = dict.fromkeys(ex.accesses(e))
+        inside = {b for a in read for p in a.positions for b in ex.accesses(p)}
+        asked = [c for o in over for c in conditions_of(o) if not ex.tensors(c)]
+        for a in read:
+            own = tuple(c for c in asked if ex.free_indices(c) <= ex.free_indices(a))
+            self._reads.setdefault(a.tensor, []).append((a, () if a in inside else own))
 
     def _operand(self, e: ex.Expr, over: Over) -> ex.Expr:
         """e where these conditions hold, 1 elsewhere; only number conditions guard a number."""
@@ -330,6 +370,10 @@ def safe_where_read(e: ex.Expr, conditions: Sequence[ex.Expr]) -> ex.Expr:
         return None
 
     return replaced(e, visit)
+
+
+def _is_order_of_positions(e: ex.Expr) -> bool:
+    return isinstance(e, ex.Rel) and e.op in ("<", ">") and not ex.tensors(e)
 
 
 def _is_operand(e: ex.Expr) -> TypeGuard[ex.Guard]:

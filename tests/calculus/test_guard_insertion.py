@@ -237,3 +237,26 @@ def test_a_branch_guards_its_own_read_alone(body):
     op = parse(f"op f(v[n], w[n]) -> y\ny[n] = {body}")
     v, w = (1 + torch.rand(5, dtype=torch.float64) for _ in "vw")
     assert torch.autograd.gradcheck(derive.load(op), (v.requires_grad_(), w.requires_grad_()))
+
+
+PAIRS = {
+    "one condition implies the other": "sum[i,j | i != j](1/r[i,j]) + sum[i,j | i < j](r[i,j])",
+    "both imply another": "sum[i,j | i < j](1/r[i,j]) + sum[i,j | j < i](r[i,j]*w[i])",
+    "of two pairs": "sum[i,j,k | i != j and k != j](w[j]*r[i,j]*r[k,j])",
+    "of all pairs of three": "sum[i,j,k | i < j and j < k](r[i,j]*r[j,k]*r[i,k])",
+    "of the outer two": "sum[i,j,k | i < j and j < k](w[j]/r[i,k])",
+    "in a condition": "sum[i,j | i != j and r[i,j] < 2](1/r[i,j]) + sum[i,j | i > j](r[i,j])",
+}
+
+
+@each_row("case", PAIRS)
+def test_what_all_reads_of_an_equation_have_in_common_guards_it(case):
+    """The distance to itself is 0, where a root has no slope."""
+    distances = "op f(x[i,d], w[i]) -> y\nr[i,j] = sqrt(sum[d]((x[i,d] - x[j,d])**2))\ny = "
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        f = derive.load(parse(distances + PAIRS[case]))
+    x = torch.linspace(0, 3, 8, dtype=torch.float64).sin().reshape(4, 2).requires_grad_()
+    w = torch.arange(1, 5, dtype=torch.float64)
+    assert torch.autograd.gradcheck(f, (x, w))
+    assert torch.autograd.gradgradcheck(f, (x, w))

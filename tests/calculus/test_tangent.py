@@ -14,6 +14,7 @@ from kit.tangents import INVENTED
 
 import derive
 from derive import api, parse
+from derive.algebra.expr import Reduce, walk
 from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.calculus.build_lets import flatten_operation
@@ -56,10 +57,13 @@ def assert_differences(op, tensors, parameters):
     weights = {n: rng.uniform(0.5, 1.5, v.shape) for n, v in expected.items()}
     kinds = {e.name: e.kind for e in op.equations}
     weights = {n: w for n, w in weights.items() if kinds[n] == "float"}
-    slope = sum(oracle.slopes(op, tensors, weights, parameters, n, [ways[n]])[0] for n in floats)
+    # A quotient near a pole asks for short steps.
+    slope = sum(
+        oracle.slopes(op, tensors, weights, parameters, n, [ways[n]], 0.1)[0] for n in floats
+    )
     for tangents in stages(op):
         found = evaluated(op, tangents, tensors, parameters, ways)
-        terms = [weights[n] * d for n, d in found.items()]
+        terms = [weights[n] * d.reshape(weights[n].shape) for n, d in found.items()]
         size = 1 + sum(float(np.abs(t).sum()) for t in terms)
         assert sum(float(t.sum()) for t in terms) == pytest.approx(slope, rel=1e-6, abs=1e-7 * size)
 
@@ -80,7 +84,11 @@ def test_tangents_of_invented_operations(name):
 
 
 def each_case(op):
-    return [(case,) for case in cases(op) if is_plain(op) and case.label in CHOSEN]
+    # The position of an extremum over a group is one number, whatever axes the group has.
+    extrema = (e for q in op.equations for e in walk(q.body) if isinstance(e, Reduce))
+    joined = any(e.kind in ("max", "min") and any(i.group for i in e.indices) for e in extrema)
+    chosen = CHOSEN[: 1 if joined else 2]
+    return [(case,) for case in cases(op) if is_plain(op) and case.label in chosen]
 
 
 @each_operation(each_case, share=70)

@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_380,
-    "derive/algebra": 4_720,
+    "derive": 92_410,
+    "derive/algebra": 4_730,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
-    "derive/calculus": 7_760,
+    "derive/calculus": 7_810,
     "derive/catalog": 1_700,
     "derive/check": 5_010,
     "derive/command": 3_900,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_670,
     "templates": 2_110,
-    "tests": 74_840,
+    "tests": 74_870,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
