@@ -230,12 +230,6 @@ def equality_rules(bounds: Bounds) -> tuple[Rule, ...]:
     """The rules for an operation with these extents."""
     return (
         Rule(
-            "condition beside an equality",
-            "[i = s]·[c(i)] = [i = s] where c(s) holds, 0 where it does not",
-            "the number of conditions",
-            lambda t: next(_decided(bounds, t), None),
-        ),
-        Rule(
             "solve equality",
             "Σᵢ [i = s]·f(i) = [0 ≤ s < size(i)]·f(s)",
             "the number of summed indices",
@@ -261,24 +255,6 @@ def _bracket_conditions(t: Term) -> Iterator[tuple[ex.Iverson, ex.Expr]]:
         for c in conditions_of(f.condition) if isinstance(f, ex.Iverson) else ():
             assert isinstance(f, ex.Iverson)
             yield f, c
-
-
-def _decided(bounds: Bounds, t: Term) -> Iterator[Poly]:
-    """The term without a condition that an equality beside it decides."""
-    for _, c in _bracket_conditions(t):
-        for i in sorted(ex.free_indices(c), key=ex.sort_key):
-            value = _equality_value(bounds, c, i)
-            if value is None:
-                continue
-            at = {i: as_atom(value.poly())}
-            for f, other in _bracket_conditions(t):
-                if other is c or i not in ex.free_indices(other):
-                    continue
-                holds = bounds.holds(substitute(other, at))
-                if holds is False:
-                    yield ZERO
-                elif holds:
-                    yield rebuilt_term(t, t.binders, _without_condition(t, f, other))
 
 
 def _without_condition(t: Term, f: ex.Iverson, gone: ex.Expr) -> list[ex.Expr]:

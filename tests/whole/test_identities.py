@@ -94,7 +94,7 @@ part of a range: f(v[j], X[j,j], T[l,l]: int) -> y; y[x] = concat[x](X[T[x,x],1]
     grad_X[j,j′] = Σₗ G[l]·δ[j,T[l,l]]·δ[j′,1]
 turn a sum: f(x[t]) -> y; y[t] = sum[s | s <= t](x[size(t)-1-s])
     grad_x[t] = Σₜ′ [t′ ≤ t]·G[size(t) − 1 − t′]
-condition beside an equality: f(x[i]) -> y; y[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))
+known condition: f(x[i]) -> y; y[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))
     grad_x[i] = G[i]·([i = 1] + 2·[i = 0]·x[i])
 solve equality: f(x[j], z[i]) -> y; y[i,j] = [i == j]*x[j]*z[i]
     grad_x[j] = [j < size(i)]·G[j,j]·z[j]
