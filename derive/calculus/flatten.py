@@ -54,6 +54,17 @@ def flatten(lets: Lets, e: ex.Expr) -> Poly:
     """e as a sum of products; reductions other than sums become lets."""
     if isinstance(e, Poly):
         return e
+    around = lets.summed
+    if isinstance(e, ex.Reduce) and e.kind in ("sum", "mean"):
+        lets.summed = around.union(e.indices)
+    elif not isinstance(e, ex.Add | ex.Mul | ex.Where):
+        lets.summed = frozenset()
+    made = _flat(lets, e)
+    lets.summed = around
+    return made
+
+
+def _flat(lets: Lets, e: ex.Expr) -> Poly:
     if isinstance(e, ex.Num):
         return constant(e.value)
     if isinstance(e, ex.Const | ex.Index | ex.Size | ex.Param):
@@ -243,7 +254,7 @@ def _position(lets: Lets, e: ex.Expr) -> ex.Expr:
 
 def _flatten_product(lets: Lets, factors: Sequence[Poly]) -> Poly:
     several = sum(len(f.terms) > 1 for f in factors) if len(factors) > 1 else 0
-    operands = [_product_operand(lets, f) if several else f for f in factors]
+    operands = [_product_operand(lets, f, factors) if several else f for f in factors]
     if prod(len(f.terms) for f in operands) > _MOST_TERMS and not lets.placing:
         operands = [_named_unguarded(lets, f) for f in operands]
     return merge_exponentials(lets, mul(*operands))
@@ -255,7 +266,7 @@ def _named_unguarded(lets: Lets, p: Poly) -> Poly:
     return p if len(p.terms) < 2 or guards else lets.reduction("sum", (), p)
 
 
-def _product_operand(lets: Lets, p: Poly) -> Poly:
+def _product_operand(lets: Lets, p: Poly, factors: Sequence[Poly] = ()) -> Poly:
     """p, or a let for p if distributing a product over it would lose its difference.
 
     A position has integer values, so nothing is lost there.
@@ -271,10 +282,19 @@ def _product_operand(lets: Lets, p: Poly) -> Poly:
     if reading < 1:
         # A difference of positions, j - i.
         return _named_count(lets, p)
-    if not lets.stable and not any(ex.free_indices(t) == ex.free_indices(p) for t in p.terms):
+    axes = ex.free_indices(p)
+    # In a sum over some of these axes, products of matrices need no tensor with all of them.
+    parts = (
+        p.terms if axes.isdisjoint(lets.summed) else [f for q in (p, *factors) for f in _read(q)]
+    )
+    if not lets.stable and not any(axes <= ex.free_indices(part) for part in parts):
         lets.distributed[p] = None
         return p
     return lets.reduction("sum", (), p)
+
+
+def _read(p: Poly) -> list[ex.Expr]:
+    return [f for t in p.terms for f in t.factors if ex.tensors(f)]
 
 
 def _named_count(lets: Lets, p: Poly) -> Poly:

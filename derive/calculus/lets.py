@@ -161,6 +161,8 @@ class Lets:
     """The extents of indices that run over a part of an axis."""
     nested: int = 0
     """The depth of reductions around the expression being flattened."""
+    summed: frozenset[ex.Index] = frozenset()
+    """The indices of the sums whose terms have it as a factor."""
     placing: int = 0
     """The depth of positions around it."""
     around: tuple[ex.Expr, ...] = ()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from kit.each import each_row
 from kit.equations import SIZES, evaluated, flat, index, samples
 
 from derive.algebra.expr import Access, Add, Call, Iverson, Mul, Pow, Reduce, Rel, Where, num
 from derive.algebra.interpret import array
+from derive.calculus.build_lets import flatten_operation
+from derive.notation.specification import parse
 
 i, j = index("i"), index("j")
 x, y, A = Access("x", (i,)), Access("y", (j,)), Access("A", (i, j))
@@ -30,6 +34,22 @@ def test_the_flat_form_has_the_same_value(name):
     want = array((i,), e, tensors, SIZES, {})
     p, lets = flat(e)
     np.testing.assert_allclose(evaluated((i,), p, tensors, lets), want, rtol=1e-12)
+
+
+def test_a_sum_of_outer_products_is_contracted_term_by_term():
+    """No tensor has all three axes, unless a factor has them too."""
+    text = "op f(x[p,t], y[p,t], c[k,p], s[k,p], w[p], z[k,p,t]) -> o\no[k,t] = sum[p]({})"
+    for body, whole in (
+        ("w[p]*(x[p,t]*c[k,p] - y[p,t]*s[k,p])", False),
+        ("w[p]*(x[p,t] - 1)*(x[p,t]*c[k,p] + s[k,p]/2)", False),
+        ("z[k,p,t]*(x[p,t]*c[k,p] - y[p,t]*s[k,p])", True),
+        ("(x[p,t]*c[k,p] - y[p,t]*s[k,p])**2", True),
+        ("exp(w[p]*(x[p,t]*c[k,p] - y[p,t]*s[k,p]))", True),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lets = flatten_operation(parse(text.format(body)))
+        assert any(len(let.formals) == 3 for let in lets) is whole, body
 
 
 def test_terms_that_are_alike_are_one():

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from derive.algebra.expr import Access, Expr, Index, Iverson, Rel, free_indices, indices_of
-from derive.algebra.inequalities import Bounds
-from derive.algebra.logic import conditions_of
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import as_atom, as_poly
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Let
@@ -59,13 +59,17 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
         return None
     found, weight, order = given
     along = found.along
-    if not isinstance(weight, NormalizedExp) or not _is_softmax_along(scope, weight, along):
+    taken = _taken_along(scope, weight, along) if isinstance(weight, NormalizedExp) else None
+    if taken is None:
         return None
-    assert weight.level is not None
+    assert isinstance(weight, NormalizedExp) and weight.level is not None
     after = weight.position is along.index
     other = along.binder if after else along.index
     at: dict[Index, Expr] = {weight.index: along.index, other: along.index}
     a, level = (scope.lower(substitute(e, at), order) for e in (weight.body, weight.level))
+    if taken:
+        test = scope.condition(conjunction(taken), order)
+        a = scope.where(test, a, Value(literal(-inf), scalar=True), order)
     a, level = (with_axes_of(scope, value, order) for value in (a, level))
     # exp(-inf - F) is 0 for F = -inf too: such a row has no terms.
     least = Attribute(FunctionCall("torch.finfo", (Attribute(scope.like, "dtype"),)), "min")
@@ -149,25 +153,26 @@ def _running_extremum(scope: Scope, along: Running, tie: Rel) -> Access | None:
     return None
 
 
-def _is_softmax_along(scope: Scope, weight: NormalizedExp, along: Running) -> bool:
-    """True if the weight is a softmax over the compared positions, read at one of them."""
+def _taken_along(scope: Scope, weight: NormalizedExp, along: Running) -> tuple[Expr, ...] | None:
+    """Return the other conditions of a softmax over the compared positions, read at one of them."""
     if weight.kind != "softmax" or weight.condition is None or weight.level is None:
-        return False
+        return None
     own = substitute(weight.condition, {weight.index: weight.position})
-    if not _is_same(scope.frame.bounds, along, own):
-        return False
+    compared = running(scope.frame.bounds, (along.binder,), own)
+    if compared is None:
+        return None
+    taken = (*compared.within, *compared.outside)
+    if replace(compared, within=(), outside=()) != replace(along, within=(), outside=()):
+        return None
     k, other = along.index, along.binder
     if weight.position is not k:
         k, other = other, k
     if weight.position is not k or {k, other} & free_indices(weight.body):
-        return False
-    return weight.level.positions.count(other) == 1 and k not in free_indices(weight.level)
-
-
-def _is_same(bounds: Bounds, along: Running, own: Expr) -> bool:
-    """True if the weight's condition is exactly the comparison of the sum."""
-    compared = running(bounds, (along.binder,), own)
-    return compared == replace(along, within=(), outside=())
+        return None
+    is_level = weight.level.positions.count(other) == 1 and k not in free_indices(weight.level)
+    if not is_level or other in indices_of(taken):
+        return None
+    return tuple(substitute(c, {k: along.index}) for c in taken)
 
 
 def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:

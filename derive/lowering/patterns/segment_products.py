@@ -25,10 +25,12 @@ from derive.algebra.expr import (
     Index,
     Iverson,
     Reduce,
+    Where,
     factors_of,
     free_indices,
     indices_of,
     is_number,
+    num,
     product_of,
 )
 from derive.algebra.inequalities import Bounds
@@ -76,10 +78,13 @@ def _segment(scope: Scope, weight: Expr) -> Segment | None:
     assert isinstance(weight, Access)
     (element,) = let.binders
     at = dict(zip(let.formals, weight.positions, strict=True))
-    ends = _ends(scope.frame.bounds, element, substitute(let.condition, at))
-    if ends is None:
+    found = _ends(scope.frame.bounds, element, substitute(let.condition, at))
+    if found is None:
         return None
+    ends, others = found
     body = substitute(let.body, at)
+    if others:
+        body = atom(Where(conjunction(others), body, num(1)))
     return None if free_indices(body) & {*ends[:2]} else Segment(body, element, *ends)
 
 
@@ -98,10 +103,13 @@ def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
     brackets = [f.condition for f in factors_of(whole.body) if isinstance(f, Iverson)]
     if whole.condition is not None or not brackets:
         return None
-    ends = _ends(bounds, element, conjunction(brackets))
+    found = _ends(bounds, element, conjunction(brackets))
+    if found is None:
+        return None
+    ends, others = found
     parts = [f for f in factors_of(whole.body) if not isinstance(f, Iverson)]
-    parts = [*(f for f in factors_of(exponent) if f is not whole), *parts]
-    if ends is None or indices_of(parts) & {*ends[:2]}:
+    parts = [*(f for f in factors_of(exponent) if f is not whole), *map(Iverson, others), *parts]
+    if indices_of(parts) & {*ends[:2]}:
         return None
     order = _in_order(*ends[:2])
     known = order if within is None else compared_indices(bounds, (ends[1],), within)
@@ -113,17 +121,18 @@ def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
 
 def _ends(
     bounds: Bounds, element: Index, condition: Expr
-) -> tuple[Index, Index, bool, bool] | None:
+) -> tuple[tuple[Index, Index, bool, bool], list[Expr]] | None:
     """Return (low, high, whether low is taken, whether high is) of low <= element <= high.
 
-    None if both are one index, which is no segment.
+    The other conditions follow. None if both ends are one index, which is no segment.
     """
-    found = [compared_indices(bounds, (element,), c) for c in conditions_of(condition)]
-    low = [r for r in found if r is not None and r.is_reversed]
-    high = [r for r in found if r is not None and not r.is_reversed]
-    if len(found) != 2 or not low or not high or low[0].index is high[0].index:
+    found = {c: compared_indices(bounds, (element,), c) for c in conditions_of(condition)}
+    low = [r for r in found.values() if r is not None and r.is_reversed]
+    high = [r for r in found.values() if r is not None and not r.is_reversed]
+    if len(low) != 1 or len(high) != 1 or low[0].index is high[0].index:
         return None
-    return low[0].index, high[0].index, not low[0].is_strict, not high[0].is_strict
+    ends = low[0].index, high[0].index, not low[0].is_strict, not high[0].is_strict
+    return ends, [c for c, r in found.items() if r is None]
 
 
 def _with_rates(

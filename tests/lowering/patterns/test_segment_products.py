@@ -141,6 +141,20 @@ OPERATIONS = {
         ),
         [(T, d), (T, d), (d, n), (T, n), (T, n)],
     ),
+    # other conditions leave elements out of the product
+    "x[t], a[t], m[t] -> y; "
+    "y[t] = sum[k | k <= t](x[k]*prod[l | k < l and l <= t and m[l] > 0](a[l]))": (
+        lambda x, a, m: (products(torch.where(m > 0, a, 1), 0, 1) * upper(T) * x[:, None]).sum(0),
+        [(T,), (T,), (T,)],
+    ),
+    "x[t], a[t], m[t] -> y; "
+    "y[t] = sum[k | t <= k](x[k]*exp(sum[l | t <= l and l < k and (m[l] > 0 or l == 1)](a[l])))": (
+        lambda x, a, m: (
+            products(torch.where((m > 0) | (torch.arange(T) == 1), a, 0).exp(), 1, 0)
+            * (upper(T) * x)
+        ).sum(1),
+        [(T,), (T,), (T,)],
+    ),
     # advantages of episodes
     "x[n,t], b[n,t]; g=0.9 -> y; "
     "y[n,t] = sum[k | t <= k](g**(k - t)*x[n,k]*prod[l | t <= l and l < k](1 - b[n,l]))": (
@@ -158,6 +172,38 @@ def test_no_tensor_has_two_positions(text):
     op = derive.parse(f"op f({inputs}) -> {result}\n{body}")
     assert "_recurrence(" in code_of(op) and "exclusive_prod" not in code_of(op)
     assert_alike(op, plain, shapes)
+
+
+MASKED = {
+    "prod[l | l <= t and m[l] > 0](a[l])": lambda a, m: torch.where(m > 0, a, 1).cumprod(0),
+    "m[0]*prod[l | l >= t and l > 1](a[l])": lambda a, m: (
+        m[0] * torch.where(torch.arange(T) > 1, a, 1).flip(0).cumprod(0).flip(0)
+    ),
+    "logsumexp[l | l <= t and (l == 0 or m[l] > 0)](a[l])": lambda a, m: torch.where(
+        (m > 0) | (torch.arange(T) == 0), a, -torch.inf
+    ).logcumsumexp(0),
+    "sum[l | l <= t and m[l] > 0](a[l]*softmax[l | l <= t and m[l] > 0](a[l]))": lambda a, m: (
+        torch.where(m * upper(T).T > 0, a, -1e300).softmax(1)
+        * torch.where(m * upper(T).T > 0, a, 0)
+    ).sum(1),
+}
+
+
+@each_row("body", MASKED)
+def test_the_gradient_of_a_cumulative_call_has_its_other_conditions(body):
+    op = derive.parse(f"op f(a[t], m[t]) -> y\ny[t] = {body}")
+    code = code_of(op)
+    assert "_recurrence(" in code or "decayed_sum(" in code
+    assert "unsqueeze(1)" not in code
+    m = torch.tensor([-1.0, 1, 1, -1, 1], dtype=torch.float64)
+    a = torch.tensor([0.3, -1.2, 0.7, 0.1, 2.0], dtype=torch.float64, requires_grad=True)
+    G = torch.arange(1.0, T + 1, dtype=torch.float64)
+
+    def derivatives(y):
+        (first,) = torch.autograd.grad(y, a, G, create_graph=True)
+        return y.detach(), first.detach(), torch.autograd.grad(first.sin().sum(), a)[0]
+
+    torch.testing.assert_close(derivatives(derive.load(op)(a, m)), derivatives(MASKED[body](a, m)))
 
 
 MATRICES = {
