@@ -137,7 +137,8 @@ def _flat_relation(lets: Lets, e: ex.Rel) -> ex.Expr:
         left, right, op = right, left, ex.MIRRORED[op]
     if op in ("==", "!=") and ex.sort_key(right) < ex.sort_key(left):
         left, right = right, left
-    return ex.Rel(op, left, right)
+    made = ex.Rel(op, left, right)
+    return ex.And(()) if lets.bounds.holds(made) else made
 
 
 def _flat_junction(lets: Lets, e: ex.And | ex.Or) -> ex.Expr:
