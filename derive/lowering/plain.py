@@ -13,7 +13,7 @@ from derive.errors import LoweringError
 from derive.lowering.assembly import PLAIN_BACKWARD, PLAIN_FORWARD
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.forward import forward_of
-from derive.lowering.ground.group_axes import ReadableFrame
+from derive.lowering.ground.group_axes import ReadableFrame, RecordedFrame
 from derive.lowering.lowering_input import LoweringInput
 from derive.program.program import Program
 
@@ -29,4 +29,6 @@ def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
 def _lowered(given: LoweringInput) -> Program:
     given = replace(given, lets=given.lets.apart())
     body = forward_of(given, []).body(passes=PLAIN_FORWARD)
+    if given.frames is ReadableFrame:
+        given = replace(given, frames=RecordedFrame)
     return lower_backward(BackwardInput(given, body, given.op.outputs), PLAIN_BACKWARD)

@@ -131,6 +131,12 @@ def test_public_calls_alone(op):
     assert 1 <= len(classes) <= len(list(options(op)))
 
 
+def test_one_side_of_a_bound_is_a_mask():
+    text = source(catalog.find("cox_loss"), style="plain")
+    assert "torch.where(time.unsqueeze(1) <= time, log_hazard, -math.inf)" in text
+    assert text.count("\n") < 60
+
+
 QUICK = tuple("value gradient gradcheck gradgradcheck vmap batched subsets bfloat16".split())
 
 

@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 92_420,
+    "derive": 92_440,
     "derive/algebra": 4_730,
     "derive/auditing": 7_150,
     "derive/blocks": 700,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_300,
     "derive/linting": 3_000,
     "derive/loaded": 100,
-    "derive/lowering": 11_880,
+    "derive/lowering": 11_890,
     "derive/module": 6_200,
     "derive/notation": 8_400,
     "derive/program": 7_830,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_300,
     "derive/tracing": 11_670,
     "templates": 2_110,
-    "tests": 74_930,
+    "tests": 74_950,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

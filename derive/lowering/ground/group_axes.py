@@ -101,7 +101,7 @@ class MeansFrame(GroupAxesFrame):
 class ReadableFrame(MeansFrame):
     """The shortest code, where a call may be slower or accept negative positions."""
 
-    prefers_reductions = True
+    prefers_reductions = prefers_masks = True
 
     def read_first(self, value: Value, n: int, index: Value) -> Value | None:
         """Return value[index] along the first axis; the index has no axis of the value."""
@@ -109,6 +109,15 @@ class ReadableFrame(MeansFrame):
             return None
         code = FunctionCall("_indexed", (value.code, index.code))
         return Value(code, (*index.axes, *value.axes[1:]), value.kind)
+
+
+class RecordedFrame(ReadableFrame):
+    """The same in a backward, which torch.func differentiates: there x[at] fails at no axes."""
+
+    def read_first(self, value: Value, n: int, index: Value) -> Value | None:
+        """Return value[index], or None if the index may have no axes."""
+        groups = all(i is not None and i.group for i in index.indices)
+        return None if groups else super().read_first(value, n, index)
 
 
 def _is_axes(code: Code) -> bool:

@@ -133,6 +133,8 @@ class Frame:
     """True if a mean over a group of a product is preferred to a matrix product."""
     prefers_reductions: ClassVar[bool] = False
     """True if any reduction of a product is preferred to a matrix product."""
+    prefers_masks: ClassVar[bool] = False
+    """True if a mask of all pairs is preferred to a sort."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """Return the position of axis n as an argument of a torch function."""

@@ -94,7 +94,8 @@ class _Operands:
         within = indices_of((*side.within, *summand)) & bounds
         shared = own.union(beside, within) - {side.binder}
         apart = bounds - shared
-        if not all(_are_many(scope, axes) for axes in ((side.binder,), apart)):
+        many = all(_are_many(scope, axes) for axes in ((side.binder,), apart))
+        if scope.frame.prefers_masks or not many:
             return None
         return cls(
             scope, side, order, *(tuple(i for i in order if i in x) for x in (shared, apart))
