@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from derive.check.invoke import (
     Function,
@@ -18,12 +17,15 @@ from derive.check.invoke import (
     cotangents_of,
     detached,
     differentiable,
+    gradients,
     inputs_of,
+    leaves_of,
     plain,
     pulled_back,
-    pulled_through,
+    results,
     tensors_of,
     unlike,
+    unlike_each,
     weights_of,
 )
 from derive.check.samples import Sample, sample
@@ -117,24 +119,14 @@ def default_device(op: Operation, function: Function, made: Sample, slack: float
     """Check that the default device changes neither values nor devices of results."""
     import torch
 
-    usual = _results_under_device(function, made, nullcontext())
-    there = _results_under_device(function, made, torch.device("meta"))
+    usual = results(function, made, tensors_of(made))
+    tensors = tensors_of(made)
+    with torch.device("meta"):
+        there = results(function, made, tensors)
     moved = [name for name, t in there.items() if t.device != usual[name].device]
     if moved:
         return f"on the default device, not on that of the inputs: {', '.join(moved)}"
-    found = (unlike(n, array(there[n]), array(usual[n]), slack) for n in usual)
-    return "; ".join(filter(None, found))
-
-
-def _results_under_device(
-    function: Function, made: Sample, device: AbstractContextManager[Any]
-) -> dict[str, Tensor]:
-    tensors, cotangents = tensors_of(made), cotangents_of(made)
-    with device:
-        outputs = called(function, made, list(tensors.values()))
-        grads = pulled_through(outputs, made, tensors, cotangents)
-    named = {f"grad_{name}": g for name, g in grads.items()}
-    return {**dict(zip(made.outputs, outputs, strict=True)), **named}
+    return "; ".join(unlike_each(usual, there.values(), usual.values(), slack))
 
 
 # --------------------------------------------------------------------------------------- grad masks
@@ -155,10 +147,10 @@ def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0)
                 if other not in wanted:
                     tensors[other] = still[other]
             got = pulled_back(function, made, tensors)
-            for name in wanted:
-                alone = f"grad_{name} with those of {', '.join(wanted)}"
-                found.append(unlike(alone, array(got[name]), array(whole[name]), slack))
-    return "; ".join(filter(None, found))
+            names = [f"grad_{name} with those of {', '.join(wanted)}" for name in wanted]
+            alone, among = ([grads[name] for name in wanted] for grads in (got, whole))
+            found += unlike_each(names, alone, among, slack)
+    return "; ".join(found)
 
 
 def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
@@ -167,7 +159,6 @@ def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
     differentiable(function, made)
     tensors = tensors_of(made)
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
     outputs = called(function, made, list(tensors.values()))
     given = cotangents_of(made)
     pairs = [
@@ -177,21 +168,13 @@ def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     ]
     if len(pairs) < 2:
         raise NotApplicable("one output has a gradient")
-    found = []
     whole, *each = (
-        torch.autograd.grad(
-            [o for o, _ in asked],
-            inputs,
-            [c for _, c in asked],
-            retain_graph=True,
-            materialize_grads=True,
-        )
+        gradients(asked, leaves_of(tensors), retain_graph=True)
         for asked in (pairs, *([pair] for pair in pairs))
     )
-    for name, want, *parts in zip(inputs_of(tensors), whole, *each, strict=True):
-        total = sum(array(part) for part in parts)
-        found.append(unlike(f"grad_{name}", total, array(want), slack))
-    return "; ".join(filter(None, found))
+    total = (torch.stack(parts).sum(0) for parts in zip(*each, strict=True))
+    names = [f"grad_{name}" for name in inputs_of(tensors)]
+    return "; ".join(unlike_each(names, total, whole, slack))
 
 
 # ----------------------------------------------------------------------------------------- in place
@@ -204,10 +187,8 @@ def unchanged(op: Operation, function: Function, made: Sample) -> str:
 
     tensors = tensors_of(made)
     outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
     cotangents = [torch.full_like(o, 0.5) for o in outputs]
-    if outputs:
-        torch.autograd.grad(outputs, inputs, cotangents, allow_unused=True)
+    gradients(list(zip(outputs, cotangents, strict=True)), leaves_of(tensors))
     changed = [name for name, t in tensors.items() if t is not None and t._version]
     changed += ["a cotangent" for c in cotangents if c._version or bool((c != 0.5).any())]
     return f"written to: {', '.join(changed)}" if changed else ""
@@ -224,7 +205,6 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
         grads = []
         for factor in (1, 2):
             tensors = tensors_of(made)
-            leaves = [t for t in tensors.values() if t is not None and t.requires_grad]
             copies = [t.clone() if t is not None else t for t in tensors.values()]
             y = called(function, made, copies)[n]
             if not y.requires_grad:
@@ -232,16 +212,16 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
             try:
                 z = y.mul_(2) if factor == 2 else y
                 c = torch.from_numpy(given[output]).to(y.dtype) / factor
-                grads.append(torch.autograd.grad([z], leaves, [c], materialize_grads=True))
+                grads.append(gradients([(z, c)], leaves_of(tensors)))
             except RuntimeError as error:
                 if "single memory location" in str(error):
                     raise NotApplicable("elements of the output share memory, as torch's") from None
                 if "modified by an inplace operation" not in str(error):
                     raise
         if len(grads) == 2:
-            for name, want, got in zip(inputs_of(tensors), *grads, strict=True):
-                found.append(unlike(f"grad_{name}", array(got), array(want), slack))
-    return "; ".join(filter(None, found))
+            want, got = grads
+            found += unlike_each((f"grad_{name}" for name in inputs_of(tensors)), got, want, slack)
+    return "; ".join(found)
 
 
 def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
@@ -253,13 +233,8 @@ def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
     tensors = tensors_of(made)
     others = [t if t is None else t.as_subclass(Other) for t in tensors.values()]
-    ours = called(function, made, others)
-    plain = called(function, made, list(tensors.values()))
-    found = [
-        unlike(name, array(got), array(want), slack)
-        for name, got, want in zip(made.outputs, ours, plain, strict=True)
-    ]
-    return "; ".join(filter(None, found))
+    ours, plain = (called(function, made, each) for each in (others, [*tensors.values()]))
+    return "; ".join(unlike_each(made.outputs, ours, plain, slack))
 
 
 def saved(op: Operation, function: Function, made: Sample) -> str:
@@ -311,39 +286,21 @@ def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
     dense = tensors_of(made)
     views = {name: None if t is None else strided_view(t) for name, t in dense.items()}
-    ours = called(function, made, list(views.values()))
-    plain = called(function, made, list(dense.values()))
-    found = [
-        unlike(name, array(got), array(want), slack)
-        for name, got, want in zip(made.outputs, ours, plain, strict=True)
-    ]
-    pairs = [(a, b) for a, b in zip(ours, plain, strict=True) if b.requires_grad]
-    names = inputs_of(dense)
-    if not pairs or not names:
-        return "; ".join(filter(None, found))
-    leaves = [[t for t in each.values() if t is not None and t.requires_grad] for each in
-              (views, dense)]  # fmt: skip
-    cotangents = zip(made.outputs, plain, strict=True)
+    ours, plain = (called(function, made, [*each.values()]) for each in (views, dense))
+    found = unlike_each(made.outputs, ours, plain, slack)
     given = cotangents_of(made)
-    full = [torch.from_numpy(given[name]) for name, o in cotangents if o.requires_grad]
-    ones = [torch.ones((), dtype=o.dtype).expand(o.shape) for _, o in pairs]
+    every = zip(made.outputs, ours, plain, strict=True)
+    smooth = [(a, b, torch.from_numpy(given[name])) for name, a, b in every if b.requires_grad]
     for strange, usual in (
-        ([strided_view(c) for c in full], full),
-        (ones, [o.contiguous() for o in ones]),
+        (strided_view, torch.clone),
+        (lambda c: c.new_ones(()).expand(c.shape), torch.ones_like),
     ):
-        grads, wants = (
-            torch.autograd.grad(
-                [pair[n] for pair in pairs],
-                leaves[n],
-                cots,
-                retain_graph=True,
-                materialize_grads=True,
-            )
-            for n, cots in enumerate((strange, usual))
-        )
-        for name, got, want in zip(names, grads, wants, strict=True):
-            found.append(unlike(f"grad_{name}", array(got), array(want), slack))
-    return "; ".join(filter(None, found))
+        odd = [(a, strange(c)) for a, _, c in smooth]
+        even = [(b, usual(c)) for _, b, c in smooth]
+        got = gradients(odd, leaves_of(views), retain_graph=True)
+        want = gradients(even, leaves_of(dense), retain_graph=True)
+        found += unlike_each((f"grad_{name}" for name in inputs_of(dense)), got, want, slack)
+    return "; ".join(found)
 
 
 def strided_view(t: Tensor) -> Tensor:
@@ -359,22 +316,14 @@ def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -
     differentiable(function, made)
     found = []
     for one, other, subject in alike(op, made):
-        separate = tensors_of(subject)
-        wants = _sample_gradients(function, subject, separate)
+        wants = pulled_back(function, subject, tensors_of(subject))
         shared = tensors_of(subject)
         shared[other] = shared[one]
-        got = _sample_gradients(function, subject, shared)[one]
+        got = pulled_back(function, subject, shared)[one]
         want = array(wants[one]) + array(wants[other])
         text = unlike(f"grad_{one}, given as {other} too", array(got), want, slack)
         found.append(text)
     return "; ".join(filter(None, found))
-
-
-def _sample_gradients(
-    function: Function, made: Sample, tensors: dict[str, Tensor | None]
-) -> dict[str, Tensor]:
-    outputs = called(function, made, list(tensors.values()))
-    return pulled_through(outputs, made, tensors, cotangents_of(made))
 
 
 def alike(op: Operation, made: Sample) -> Iterator[tuple[str, str, Sample]]:

@@ -25,6 +25,8 @@ from derive.check.invoke import (
     differentiable,
     differs,
     directions_of,
+    gradients,
+    leaves_of,
     plain,
     pulled_back,
     tensors_of,
@@ -68,22 +70,14 @@ def _to_second_order(function: Function, made: Sample) -> list[Any]:
     import torch
 
     tensors = tensors_of(made)
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    inputs = leaves_of(tensors)
     outputs = [o for o in function(*tensors.values()) if o.is_floating_point()]
     weights = [torch.full_like(o, 0.5 + n, requires_grad=True) for n, o in enumerate(outputs)]
     subjects = [*inputs, *weights]
-    first: Sequence[Tensor] = [torch.zeros_like(t) for t in inputs]
     second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]
     # The outputs of a Function require gradients also where everything is detached.
     pairs = [(o, w) for o, w in zip(outputs, weights, strict=True) if o.requires_grad]
-    if pairs and inputs:
-        first = torch.autograd.grad(
-            [o for o, _ in pairs],
-            inputs,
-            [w for _, w in pairs],
-            create_graph=True,
-            materialize_grads=True,
-        )
+    first = gradients(pairs, inputs, create_graph=True)
     total = sum((g * torch.linspace(0.3, 1.3, g.numel()).reshape(g.shape)).sum() for g in first)
     if isinstance(total, torch.Tensor) and total.requires_grad:
         second = torch.autograd.grad(total, subjects, materialize_grads=True)
@@ -121,8 +115,7 @@ def gradient(op: Operation, function: Function, made: Sample) -> str:
     found = []
     with_graph = pulled_back(function, made, tensors_of(made), graph=True)
     cotangents = cotangents_of(made)
-    sizes = oracle.sizes(op, made.tensors, made.parameters).values()
-    rounds = prod(prod(size) if isinstance(size, tuple) else size for size in sizes)
+    rounds = prod(map(oracle.positions, oracle.sizes(op, made.tensors, made.parameters).values()))
     for name, gradient in pulled_back(function, made, tensors_of(made)).items():
         given = (op, made.tensors, cotangents, made.parameters, name)
         got = array(gradient)
@@ -206,14 +199,8 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
     along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
     weights = weights_of(made)
     still = tuple(t.detach() for t in inputs)
-    pairs = list(zip(call(*inputs), weights, strict=True))
-    first = torch.autograd.grad(
-        [o for o, _ in pairs if o.requires_grad],
-        inputs,
-        [w for o, w in pairs if o.requires_grad],
-        create_graph=True,
-        materialize_grads=True,
-    )
+    pairs = [(o, w) for o, w in zip(call(*inputs), weights, strict=True) if o.requires_grad]
+    first = gradients(pairs, inputs, create_graph=True)
     terms = torch.stack([(g * u).sum() for g, u in zip(first, along, strict=True)])
     tangents = _tangents(call, still, along)
     found = []
@@ -226,11 +213,11 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
         return "; ".join(filter(None, found))
     second = torch.autograd.grad(terms.sum(), inputs, materialize_grads=True)
 
-    def gradients(*given: Tensor) -> tuple[Tensor, ...]:
+    def reverse(*given: Tensor) -> tuple[Tensor, ...]:
         return tuple(torch.func.vjp(call, *given)[1](tuple(weights)))
 
     # torch returns zero tensors without storage; adding makes them ordinary ones.
-    curved = torch.func.jvp(gradients, still, along)[1]
+    curved = torch.func.jvp(reverse, still, along)[1]
     for n, (slope, twice) in enumerate(zip(curved, second, strict=True)):
         bound = 1e-10 * (1 + float(twice.abs().sum())) + slack
         found.append(

@@ -12,11 +12,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
+from derive.check import oracle
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 # Used by `derive.check.grid`; all of it is differentiable torch code.
 
 
+@dataclass
 class GridScope:
     """The points at which an expression is evaluated, and the value of each index there.
 
@@ -39,9 +42,8 @@ class GridScope:
     broadcast to the shape. Bound indices are prepended as leading axes.
     """
 
-    def __init__(self, shape: tuple[int, ...], at: Mapping[ex.Index, tuple[Tensor, ...]]) -> None:
-        self.shape = shape
-        self.at = at
+    shape: tuple[int, ...]
+    at: Mapping[ex.Index, tuple[Tensor, ...]]
 
     def within(
         self, indices: Sequence[ex.Index], sizes: Extents, device: torch.device
@@ -206,6 +208,7 @@ REDUCTIONS: Mapping[str, GridReduction] = {
 _CONSTANTS = {"pi": math.pi, "inf": math.inf}
 
 
+@dataclass
 class Grid:
     """Evaluates expressions at the points of a scope; a value broadcasts to its shape.
 
@@ -214,21 +217,12 @@ class Grid:
     position its part sizes.
     """
 
-    def __init__(
-        self,
-        tensors: Mapping[str, Tensor],
-        sizes: Extents,
-        numbers: Mapping[str, Any],
-        axes: Mapping[str, tuple[ex.Expr, ...]],
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> None:
-        self.tensors = tensors
-        self.sizes = sizes
-        self.numbers = numbers
-        self.axes = axes
-        self.dtype = dtype
-        self.device = device
+    tensors: Mapping[str, Tensor]
+    sizes: Extents
+    numbers: Mapping[str, Any]
+    axes: Mapping[str, tuple[ex.Expr, ...]]
+    dtype: torch.dtype
+    device: torch.device
 
     # Whole tensors
 
@@ -237,19 +231,7 @@ class Grid:
         indices = [i for axis in axes for i in ex.walk(axis) if isinstance(i, ex.Index)]
         scope = GridScope((), {}).within(indices, self.sizes, self.device)
         made = self.cast(self.value(body, scope), kind).expand(scope.shape)
-        return made.reshape([n for axis in axes for n in self.layout(axis)]).clone()
-
-    def layout(self, axis: ex.Expr) -> tuple[int, ...]:
-        """Return the sizes of the tensor axes for one axis of a left side."""
-        if isinstance(axis, ex.Index):
-            return digits(self.sizes[axis.extent])
-        return (self.extent(axis),)
-
-    def extent(self, axis: ex.Expr) -> int:
-        """Return the number of positions of an axis; 1 for a constant on the left."""
-        if isinstance(axis, ex.Index | ex.Size):
-            return math.prod(digits(self.sizes[axis.extent]))
-        return math.prod(map(self.extent, axis.args)) if isinstance(axis, ex.Composite) else 1
+        return made.reshape(oracle.shape_of(axes, self.sizes)).clone()
 
     def cast(self, value: Tensor, kind: str) -> Tensor:
         """Cast the value to ``float``, ``int`` or ``bool``."""
@@ -268,8 +250,8 @@ class Grid:
                 return self.number(_CONSTANTS[name])
             case ex.Param(name):
                 return self.number(self.numbers[name])
-            case ex.Size():
-                return self.number(self.extent(e))
+            case ex.Size(extent):
+                return self.number(oracle.positions(self.sizes[extent]))
             case ex.Index() | ex.Composite():
                 return self.place(e, None, scope)
             case ex.Guard(condition, position):

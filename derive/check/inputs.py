@@ -16,9 +16,17 @@ from typing import Any
 import numpy as np
 
 from derive.algebra import expr as ex
-from derive.algebra.interpret import Array, evaluate
+from derive.algebra.interpret import Array, Extents
 from derive.check import oracle, reference
-from derive.check.samples import Case, Sample, sample
+from derive.check.samples import (
+    Case,
+    Sample,
+    exclusive_bound,
+    indices_in,
+    needs_choice,
+    parts_of_axes,
+    sample,
+)
 from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Choice, Operation, SizeOf, Tensor
 
@@ -64,7 +72,7 @@ class Inputs:
 
     tensors: dict[str, Array | None]
     parameters: dict[str, Any]
-    sizes: Mapping[str, int | tuple[int, ...]]
+    sizes: Extents
 
 
 def random_inputs(
@@ -85,7 +93,7 @@ def random_inputs(
     known = oracle.sizes(op, small.tensors, small.parameters)
     parameters = dict(small.parameters)
     found = _resized(op, known, dict(sizes or {}), parameters)
-    shapes = {t.name: _shape_of_axes(t.axes, found) for t in op.inputs}
+    shapes = {t.name: oracle.shape_of(t.axes, found) for t in op.inputs}
     _refuse_large(op, found)
     try:
         found = oracle.sizes(op, {n: np.broadcast_to(0, s) for n, s in shapes.items()}, parameters)
@@ -93,7 +101,8 @@ def random_inputs(
         raise _size_error(f"{op.name}: the sizes are inconsistent: {error}") from None
     letters = _extent_of_letter(op)
     for letter, given in (sizes or {}).items():
-        if _index_sizes(found[letters[letter]]) != tuple(given):
+        size = found[letters[letter]]
+        if (size if isinstance(size, tuple) else (size,)) != tuple(given):
             raise _size_error(f"{op.name}: the sizes are inconsistent: size({letter}) differs")
     rng = np.random.default_rng(seed)
     for way in ("normal", "uniform") * _ATTEMPTS:
@@ -123,25 +132,13 @@ def _extent_of_letter(op: Operation) -> dict[str, str]:
 
 
 def _resized(
-    op: Operation,
-    known: Mapping[str, int | tuple[int, ...]],
-    wanted: Mapping[str, Sequence[int]],
-    parameters: dict[str, Any],
+    op: Operation, known: Extents, wanted: Mapping[str, Sequence[int]], parameters: dict[str, Any]
 ) -> Sizes:
     """Return the size of every extent, with dependent sizes recomputed."""
     letters = _extent_of_letter(op)
-    parts = {
-        i.extent
-        for t in op.inputs
-        for axis in t.axes
-        if isinstance(axis, ex.Composite)
-        for i in ex.walk(axis)
-        if isinstance(i, ex.Index)
-    } | {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    parts = parts_of_axes(op)
     free = {
-        e.name
-        for e in op.extents
-        if e.size is None or (e.name in parts and any(map(_varies, ex.walk(e.size))))
+        e.name for e in op.extents if e.size is None or (e.name in parts and needs_choice(e.size))
     }
     found: Sizes = {name: known[name] for name in known if name in free}
     for name, given in wanted.items():
@@ -153,14 +150,10 @@ def _resized(
         extent = letters[name]
         if extent not in free:
             sources = sorted(free & {s.extent for s in _sizes_in_definition(op, extent)})
-            raise _size_error(
-                f"{op.name}: size({name}) is determined by "
-                + (
-                    f"size({'), size('.join(sources)}); set that size"
-                    if sources
-                    else "the operation"
-                )
+            home = (
+                f"size({'), size('.join(sources)}); set that size" if sources else "the operation"
             )
+            raise _size_error(f"{op.name}: size({name}) is determined by {home}")
         group = isinstance(known[extent], tuple)
         if not group and len(given) != 1:
             raise _size_error(
@@ -172,31 +165,17 @@ def _resized(
     for p in op.parameters:
         if isinstance(p, SizeOf) and p.extent in found:
             parameters[p.name] = found[p.extent]
-    count = -1
     numbers = {n: v for n, v in parameters.items() if isinstance(v, int | float)}
-    while count != len(found):
-        count = len(found)
-        for e in op.extents:
-            if e.name not in found and e.size is not None:
-                inside = list(ex.walk(e.size))
-                sized = {s.extent for s in inside if isinstance(s, ex.Size)} <= found.keys()
-                if sized and {p.name for p in inside if isinstance(p, ex.Param)} <= numbers.keys():
-                    found[e.name] = int(evaluate(e.size, {}, found, {}, numbers))
-        missing = [e.name for e in op.extents if e.name not in found and e.name in known]
-        if count == len(found) and missing:
-            # If sizes depend on each other in a cycle, keep one of them.
-            found[missing[0]] = known[missing[0]]
+    oracle.complete(op, found, numbers)
+    while missing := [e.name for e in op.extents if e.name not in found and e.name in known]:
+        # If sizes depend on each other in a cycle, keep one of them.
+        found[missing[0]] = known[missing[0]]
+        oracle.complete(op, found, numbers)
     for p in op.parameters:
         if isinstance(p, AxisOf):
-            home = next(t for t in op.inputs if p.index in t.axes)
-            before = home.axes[: home.axes.index(p.index)]
-            parameters[p.name] = len(_shape_of_axes(before, found))
+            axes = next(t.axes for t in op.inputs if p.index in t.axes)
+            parameters[p.name] = len(oracle.shape_of(axes[: axes.index(p.index)], found))
     return found
-
-
-def _index_sizes(size: int | tuple[int, ...]) -> tuple[int, ...]:
-    """Return the sizes of the axes of an index or group."""
-    return size if isinstance(size, tuple) else (size,)
 
 
 def _refuse_large(op: Operation, found: Sizes) -> None:
@@ -204,11 +183,10 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
 
     It forms every product of a sum.
     """
-    grids = [_indices_in(t.axes) for t in op.inputs]
-    grids += [_indices_in((*e.axes, e.body)) for e in op.equations]
+    grids = [indices_in(t.axes) for t in op.inputs]
+    grids += [indices_in((*e.axes, e.body)) for e in op.equations]
     elements = sum(
-        math.prod(math.prod(_index_sizes(found.get(i.extent, 1))) for i in indices)
-        for indices in grids
+        math.prod(oracle.positions(found.get(i.extent, 1)) for i in indices) for indices in grids
     )
     if elements * _BYTES * _COPIES > _memory():
         raise _size_error(
@@ -218,20 +196,12 @@ def _refuse_large(op: Operation, found: Sizes) -> None:
         )
 
 
-def _indices_in(expressions: Iterable[ex.Expr]) -> set[ex.Index]:
-    return {i for e in expressions for i in ex.walk(e) if isinstance(i, ex.Index)}
-
-
 def _memory() -> int:
     """Return the physical memory in bytes, or a default if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 2**34
-
-
-def _varies(e: ex.Expr) -> bool:
-    return isinstance(e, ex.Size | ex.Param)
 
 
 def _sizes_in_definition(op: Operation, extent: str) -> Iterator[ex.Size]:
@@ -244,20 +214,6 @@ def _sizes_in_definition(op: Operation, extent: str) -> Iterator[ex.Size]:
             if isinstance(size, ex.Size):
                 yield size
                 pending.append(by_name[size.extent])
-
-
-def _shape_of_axes(
-    axes: Sequence[ex.Expr], found: Mapping[str, int | tuple[int, ...]]
-) -> tuple[int, ...]:
-    shape: list[int] = []
-    for axis in axes:
-        if isinstance(axis, ex.Index):
-            shape += _index_sizes(found[axis.extent])
-        else:
-            shape.append(
-                math.prod(_shape_of_axes(axis.args, found)) if isinstance(axis, ex.Composite) else 1
-            )
-    return tuple(shape)
 
 
 # -------------------------------------------------------------------- values
@@ -296,7 +252,7 @@ def _random_integers(
     small: Sample,
     shapes: Mapping[str, tuple[int, ...]],
     parameters: Mapping[str, Any],
-    found: Mapping[str, int | tuple[int, ...]],
+    found: Extents,
 ) -> dict[str, Array | None]:
     """Draw integers from their whole legal range, found by bisection, and random bools."""
     tensors: dict[str, Array | None] = {}
@@ -324,7 +280,7 @@ def _random_integers(
         if t.kind == "int":
             own = small.tensors[t.name]
             assert own is not None
-            top = _exclusive_bound(op, t, found)
+            top = exclusive_bound(op, t, found)
             low = next((n for n in (0, int(own.min()), int(own.max())) if legal(t.name, n)), 0)
             high = low + 1
             while high < top:
@@ -337,29 +293,13 @@ def _random_integers(
     return tensors
 
 
-def _exclusive_bound(op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]]) -> int:
-    """Return an exclusive bound: the size of an index compared with t, else the largest size."""
-    sizes = [math.prod(n) if isinstance(n, tuple) else n for n in found.values()]
-    for e in (inner for equation in op.equations for inner in ex.walk(equation.body)):
-        if isinstance(e, ex.Rel):
-            for one, other in ((e.left, e.right), (e.right, e.left)):
-                if (
-                    isinstance(one, ex.Access)
-                    and one.tensor == t.name
-                    and isinstance(other, ex.Index)
-                ):
-                    size = found[other.extent]
-                    return math.prod(size) if isinstance(size, tuple) else size
-    return max(sizes, default=2)
-
-
 def _random_floats(
     op: Operation,
     t: Tensor,
     rng: np.random.Generator,
     small: Sample,
     shape: tuple[int, ...],
-    found: Mapping[str, int | tuple[int, ...]],
+    found: Extents,
     way: str,
 ) -> Array:
     """Draw normal values, scaled for contractions, or uniform ones in the sample's range."""
@@ -370,9 +310,7 @@ def _random_floats(
     return np.asarray(rng.uniform(own.min(initial=0.9), own.max(initial=0.9), shape))
 
 
-def _contraction_scale(
-    op: Operation, name: str, found: Mapping[str, int | tuple[int, ...]]
-) -> float:
+def _contraction_scale(op: Operation, name: str, found: Extents) -> float:
     """Return n^(-1/2) for a contraction over n with a computed tensor, n^(-1/4) with an input."""
     inputs = {t.name for t in op.inputs if t.kind == "float"}
     scale = 1.0
@@ -384,8 +322,7 @@ def _contraction_scale(
         if len(factors) < 2 or all(a.tensor != name for a in factors):
             continue
         own = {i for a in factors if a.tensor == name for i in ex.free_indices(a) & bound}
-        sizes = [found[i.extent] for i in own]
-        n = math.prod(math.prod(s) if isinstance(s, tuple) else s for s in sizes)
+        n = math.prod(oracle.positions(found[i.extent]) for i in own)
         shared = sum(a.tensor in inputs for a in factors)
         scale = min(scale, n ** (-0.5 / shared))
     return scale

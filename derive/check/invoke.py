@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -94,6 +94,10 @@ def inputs_of(tensors: dict[str, Tensor | None]) -> list[str]:
     return [name for name, t in tensors.items() if t is not None and t.requires_grad]
 
 
+def leaves_of(tensors: dict[str, Tensor | None]) -> list[Tensor]:
+    return [t for t in tensors.values() if t is not None and t.requires_grad]
+
+
 def of_inputs(
     function: Function, made: Sample
 ) -> tuple[Callable[..., tuple[Tensor, ...]], tuple[Tensor, ...]]:
@@ -105,7 +109,7 @@ def of_inputs(
         all_of_them = {**tensors, **dict(zip(names, given, strict=True))}
         return tuple(smooth(called(function, made, list(all_of_them.values())), made))
 
-    return call, tuple(t for t in tensors.values() if t is not None and t.requires_grad)
+    return call, tuple(leaves_of(tensors))
 
 
 def differentiable(
@@ -156,13 +160,30 @@ def pulled_through(
         for name, output in zip(made.outputs, outputs, strict=True)
         if output.requires_grad
     ]
-    names = inputs_of(tensors)
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
+    found = gradients(pairs, leaves_of(tensors), create_graph=graph)
+    return dict(zip(inputs_of(tensors), found, strict=True))
+
+
+def gradients(
+    pairs: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor], **options: Any
+) -> Sequence[Tensor]:
+    """Return autograd's gradients of Sum output*cotangent over the pairs; 0 where there is none."""
+    import torch
+
     if not pairs or not inputs:
-        return {name: torch.zeros_like(t) for name, t in zip(names, inputs, strict=True)}
-    of, along = ([pair[n] for pair in pairs] for n in (0, 1))
-    found = torch.autograd.grad(of, inputs, along, create_graph=graph, materialize_grads=True)
-    return dict(zip(names, found, strict=True))
+        return [torch.zeros_like(t) for t in inputs]
+    outputs, cotangents = zip(*pairs, strict=True)
+    return torch.autograd.grad(outputs, inputs, cotangents, materialize_grads=True, **options)
+
+
+def results(
+    function: Function, made: Sample, tensors: dict[str, Tensor | None]
+) -> dict[str, Tensor]:
+    """Return the outputs by name, and the gradients of `pulled_back`."""
+    outputs = called(function, made, list(tensors.values()))
+    grads = pulled_through(outputs, made, tensors, cotangents_of(made))
+    named = {f"grad_{name}": g for name, g in grads.items()}
+    return {**dict(zip(made.outputs, outputs, strict=True)), **named}
 
 
 Results = dict[str, Array]
@@ -204,59 +225,54 @@ def derivatives(
     """
     import torch
 
-    tensors = _perturbed_tensors(made, shift, seed)
+    made = _perturbed(made, shift, seed)
     if order == 0:
-        outputs = called(function, made, list(tensors.values()))
+        outputs = called(function, made, list(tensors_of(made).values()))
         return {name: array(o) for name, o in zip(made.outputs, outputs, strict=True)}
-    inputs = {name: t for name, t in tensors.items() if t is not None and t.requires_grad}
-
-    def call(*given: Tensor) -> tuple[Tensor, ...]:
-        whole = {**tensors, **dict(zip(inputs, given, strict=True))}
-        return tuple(smooth(called(function, made, list(whole.values())), made))
-
-    every = zip(cotangents_of(made), call(*inputs.values()), weights_of(made), strict=True)
-    pairs = [(name, o, w.requires_grad_()) for name, o, w in every if o.requires_grad]
-    subjects = [*inputs.values(), *(w for _, _, w in pairs)]
-    first: Sequence[Tensor] = [torch.zeros_like(t) for t in inputs.values()]
-    alone = first
-    if pairs and inputs:
-        given = [o for _, o, _ in pairs], list(inputs.values()), [w for _, _, w in pairs]
-        alone = torch.autograd.grad(*given, retain_graph=True, materialize_grads=True)
-        first = torch.autograd.grad(*given, create_graph=True, materialize_grads=True)
-    found = {f"grad_{name}": array(g) for name, g in zip(inputs, first, strict=True)}
-    for name, g in zip(inputs, alone, strict=True):
+    call, inputs = of_inputs(function, made)
+    every = zip(cotangents_of(made), call(*inputs), weights_of(made), strict=True)
+    pairs = {name: (o, w.requires_grad_()) for name, o, w in every if o.requires_grad}
+    subjects = [*inputs, *(w for _, w in pairs.values())]
+    alone = gradients([*pairs.values()], inputs, retain_graph=True)
+    first = gradients([*pairs.values()], inputs, create_graph=True)
+    directions = directions_of(made, 0)
+    found = {f"grad_{name}": array(g) for name, g in zip(directions, first, strict=True)}
+    for name, g in zip(directions, alone, strict=True):
         found[f"grad_{name} without a graph"] = array(g)
-    along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
+    along = tuple(map(torch.from_numpy, directions.values()))
     total = sum([(g * u).sum() for g, u in zip(first, along, strict=True)], torch.zeros(()))
     second: Sequence[Tensor] = [torch.zeros_like(t) for t in subjects]
     if total.requires_grad:
         second = torch.autograd.grad(total, subjects, materialize_grads=True)
     # The gradients are linear in the cotangents, so this derivative gives the outputs' slopes.
-    for name, g in zip((name for name, _, _ in pairs), second[len(inputs) :], strict=True):
+    for name, g in zip(pairs, second[len(inputs) :], strict=True):
         found[f"slope of {name}"] = array(g)
     if order == 1 and inputs:
-        still = tuple(t.detach() for t in inputs.values())
+        still = tuple(t.detach() for t in inputs)
         # Raised by a Function without forward mode.
         with suppress(NotImplementedError):
             slopes = torch.func.jvp(call, still, along)[1]
             for name, g in zip(cotangents_of(made), slopes, strict=True):
                 found[f"slope of {name}, forward"] = array(g)
     if order == 2:
-        for name, g in zip(inputs, second, strict=False):
+        for name, g in zip(directions, second, strict=False):
             found[f"second derivative, {name}"] = array(g)
     return found
 
 
-def _perturbed_tensors(made: Sample, shift: float, seed: int) -> dict[str, Tensor | None]:
-    """Return the inputs as tensors, each element scaled by 1 + shift or 1 - shift."""
+def _perturbed(made: Sample, shift: float, seed: int) -> Sample:
+    """Scale each element of the float inputs by 1 + shift or 1 - shift."""
     rng = np.random.default_rng((17, seed))
-    moved = {
-        name: np.asarray(v * (1 + shift * rng.choice((-1.0, 1.0), v.shape)))
-        if v is not None and v.dtype == np.float64 and shift
-        else v
+    return with_floats(made, lambda v: v * (1 + shift * rng.choice((-1.0, 1.0), v.shape)))
+
+
+def with_floats(made: Sample, change: Callable[[Array], Any]) -> Sample:
+    """Return the sample with its float inputs changed."""
+    tensors = {
+        name: np.asarray(change(v)) if v is not None and v.dtype.kind == "f" else v
         for name, v in made.tensors.items()
     }
-    return tensors_of(replace(made, tensors=moved))
+    return replace(made, tensors=tensors)
 
 
 def weights_of(made: Sample) -> list[Tensor]:
@@ -282,9 +298,23 @@ def differs(name: str, got: Any, want: Any, rtol: float, atol: float) -> str:
     return f"{name}[{place}] is {got[at]:.9g}, not {want[at]:.9g}"
 
 
-def unlike(name: str, got: Any, want: Any, slack: float = 0.0, scale: float = 1.0) -> str:
+def unlike(name: str, got: Any, want: Any, slack: float = 0.0) -> str:
     """Describe a difference beyond the last digits and the slack; '' if there is none."""
-    return differs(name, got, want, 1e-10, (1e-12 + slack) * scale)
+    return differs(name, got, want, 1e-10, 1e-12 + slack)
+
+
+def unlike_each(
+    names: Iterable[str],
+    got: Iterable[Tensor],
+    want: Iterable[Tensor],
+    slack: float = 0.0,
+    tolerances: tuple[float, float] = (1e-10, 1e-12),
+) -> list[str]:
+    """Describe the tensors that differ, as `unlike` does or within other tolerances."""
+    rtol, atol = tolerances
+    named = zip(names, got, want, strict=True)
+    found = (differs(name, array(a), array(b), rtol, atol + slack) for name, a, b in named)
+    return [text for text in found if text]
 
 
 def array(t: Tensor) -> Any:

@@ -8,25 +8,14 @@ outputs. Every stage is tested against it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import (
-    Call,
-    Composite,
-    Expr,
-    Guard,
-    Index,
-    Num,
-    Param,
-    Size,
-    accesses,
-    walk,
-)
+from derive.algebra.expr import Call, Composite, Expr, Guard, Index, Param, Size, as_expr, walk
 from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, evaluate, every
 from derive.notation.operation import (
     AxisOf,
@@ -37,6 +26,7 @@ from derive.notation.operation import (
     Operation,
     SizeOf,
     Tensor,
+    depended_on,
 )
 from derive.notation.split import lettered
 
@@ -77,7 +67,7 @@ def gradient(
     The error is O(step^4), about 1e-10 for values of order 1. Values under ``detach`` stay
     constant. Meaningless within a step of a kink.
     """
-    moved = _PerturbedInput.of(op, tensors, cotangents, parameters, wrt)
+    moved = _PerturbedInput(op, tensors, cotangents, parameters, wrt)
     result = np.empty_like(moved.base)
     for place in np.ndindex(result.shape):
         unit = np.zeros_like(result)
@@ -99,45 +89,39 @@ def slopes(
 
     ``scale`` is a factor of their steps.
     """
-    moved = _PerturbedInput.of(op, tensors, cotangents, parameters, wrt)
+    moved = _PerturbedInput(op, tensors, cotangents, parameters, wrt)
     return [moved.slope(direction, scale) for direction in directions]
 
 
-@dataclass(frozen=True)
 class _PerturbedInput:
     """Evaluates an operation with one input perturbed."""
 
-    base: Array
-    at: Callable[[Array], dict[str, Array]]
-    cotangents: Mapping[str, Array]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         op: Operation,
         tensors: Mapping[str, Array | None],
         cotangents: Mapping[str, Array],
         parameters: Mapping[str, Any],
         wrt: str,
-    ) -> _PerturbedInput:
+    ) -> None:
         base = tensors[wrt]
         if base is None:
             raise ValueError(f"{wrt} is None, so it has no gradient")
-        still = ran(op, tensors, parameters)
-        place = np.array(base, np.float64)
-        whole: Run | None = None
+        self.op, self.parameters, self.cotangents = op, parameters, cotangents
+        self.base = np.array(base, np.float64)
+        self.place = self.base.copy()
+        self.tensors = {**tensors, wrt: self.place}
+        self.still = ran(op, tensors, parameters)
+        self.whole: Run | None = None
 
-        def at(moved: Array) -> dict[str, Array]:
-            nonlocal whole
-            np.copyto(place, moved)
-            if whole is None:
-                whole = ran(op, {**tensors, wrt: place}, parameters, still)
-            else:
-                whole.repeat()
-            found = _restore_kept_axes(op, whole, parameters)
-            return {name: np.array(found[name]) for name in cotangents}
-
-        return cls(np.array(base, np.float64), at, cotangents)
+    def at(self, moved: Array) -> dict[str, Array]:
+        np.copyto(self.place, moved)
+        if self.whole is None:
+            self.whole = ran(self.op, self.tensors, self.parameters, self.still)
+        else:
+            self.whole.repeat()
+        found = _restore_kept_axes(self.op, self.whole, self.parameters)
+        return {name: np.array(found[name]) for name in self.cotangents}
 
     def slope(self, direction: Array, scale: float) -> float:
         """Return the derivative along a direction."""
@@ -150,16 +134,11 @@ class _PerturbedInput:
         below = self.at(self.base - step * direction)
         total = 0.0
         for name, cotangent in self.cotangents.items():
+            with np.errstate(invalid="ignore"):
+                gap = above[name] - below[name]
             # Equal infinities have the difference 0.
-            same = above[name] == below[name]
-            total += float(np.sum(np.where(same, 0, _minus(above[name], below[name])) * cotangent))
+            total += float(np.sum(np.where(above[name] == below[name], 0, gap) * cotangent))
         return total / (2 * step)
-
-
-def _minus(a: Array, b: Array) -> Array:
-    with np.errstate(invalid="ignore"):
-        difference: Array = a - b
-    return difference
 
 
 class LoopEvaluator(Machine):
@@ -183,15 +162,13 @@ class LoopEvaluator(Machine):
         return compute if guards else read
 
 
+@dataclass
 class Run:
     """The arrays of one run, and the evaluator that computed them."""
 
-    def __init__(
-        self, machine: Machine, made: dict[str, Array], equations: Sequence[Equation]
-    ) -> None:
-        self.machine = machine
-        self.made = made
-        self.equations = equations
+    machine: Machine
+    made: dict[str, Array]
+    equations: Sequence[Equation]
 
     def repeat(self) -> None:
         """Fill the arrays again, where they are, from the tensors as they are now."""
@@ -208,7 +185,7 @@ def ran(
 ) -> Run:
     """Evaluate every equation that the selected outputs need, with the evaluator ``judge``."""
     found = sizes(op, tensors, parameters)
-    numbers = _numeric_values(op, parameters, found)
+    numbers = numeric_values(op, parameters, found)
     known: dict[str, Array] = {}
     axes = {tensor.name: tensor.axes for tensor in op.inputs}
     axes |= {equation.name: equation.axes for equation in op.equations}
@@ -218,26 +195,24 @@ def ran(
     for tensor in op.inputs:
         given = tensors.get(tensor.name)
         if given is None:
-            shape = [n for axis in tensor.axes for n in machine.shape(axis)]
+            assert tensor.default is not None
+            shape = shape_of(tensor.axes, found)
             known[tensor.name] = np.full(shape, _default_value(tensor.default))
         else:
             known[tensor.name] = np.asarray(given)
     made = {}
-    needed = _equations_needed(op, parameters)
+    needed = depended_on(op, tuple(_selected_outputs(op, parameters)))
     for equation in needed:
         filled = machine.fill(equation.axes, equation.body, equation.kind)
         made[equation.name] = known[equation.name] = filled
     return Run(machine, made, needed)
 
 
-def _default_value(value: Fraction | Expr | None) -> float | int:
-    """Evaluate a default; raise ValueError if there is none."""
-    if value is None:
-        raise ValueError("a tensor or parameter without a default is missing")
-    return evaluate(Num(value) if isinstance(value, Fraction) else value, {}, {}, {}, {})
+def _default_value(value: Fraction | Expr) -> float | int:
+    return evaluate(as_expr(value), {}, {}, {}, {})
 
 
-def _numeric_values(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
+def numeric_values(op: Operation, parameters: Mapping[str, Any], found: Extents) -> dict[str, Any]:
     """Return the values of numeric parameters, sizes included."""
     unknown = sorted(set(parameters) - {p.name for p in op.parameters})
     if unknown:
@@ -268,17 +243,6 @@ def _selected_outputs(op: Operation, parameters: Mapping[str, Any]) -> list[str]
     return [name for name in op.outputs if name not in dropped]
 
 
-def _equations_needed(op: Operation, parameters: Mapping[str, Any]) -> list[Equation]:
-    """Return the equations that the selected outputs need, in order."""
-    names = set(_selected_outputs(op, parameters))
-    chosen = []
-    for equation in reversed(op.equations):
-        if equation.name in names:
-            chosen.append(equation)
-            names |= {access.tensor for access in accesses(equation.body)}
-    return chosen[::-1]
-
-
 def _restore_kept_axes(
     op: Operation, whole: Run, parameters: Mapping[str, Any]
 ) -> dict[str, Array]:
@@ -304,6 +268,39 @@ def _place_of_axis(left: Sequence[Expr], owner: Sequence[Expr], n: int) -> int:
     before = [at + 1 for at, axis in enumerate(left) if axis in owner[:n]]
     after = [at for at, axis in enumerate(left) if axis in owner[n + 1 :]]
     return max(before) if before else min(after, default=len(left))
+
+
+def positions(size: int | tuple[int, ...]) -> int:
+    """Return the number of values of an index, or of a group."""
+    return math.prod(size) if isinstance(size, tuple) else size
+
+
+def shape_of(axes: Sequence[Expr], found: Extents) -> tuple[int, ...]:
+    """Return the shape of an array with these axes."""
+    machine = Machine({}, found, {})
+    return tuple(n for axis in axes for n in machine.shape(axis))
+
+
+def complete(
+    op: Operation, found: dict[str, int | tuple[int, ...]], numbers: Mapping[str, Any]
+) -> None:
+    """Add the sizes that follow from those that are known."""
+    count = -1
+    while count != len(found):
+        count = len(found)
+        for e in op.extents:
+            if e.name not in found and e.size is not None:
+                value = _size_value(e.size, found, numbers)
+                if value is not None:
+                    found[e.name] = int(value)
+
+
+def _size_value(size: Expr, found: Extents, numbers: Mapping[str, Any]) -> float | int | None:
+    """Evaluate the definition of a size; None if a size or parameter in it is unknown."""
+    inside = list(walk(size))
+    known = {e.extent for e in inside if isinstance(e, Size)} <= found.keys()
+    known &= {e.name for e in inside if isinstance(e, Param)} <= numbers.keys()
+    return evaluate(size, {}, found, {}, numbers) if known else None
 
 
 def sizes(
@@ -466,11 +463,9 @@ class _Solver:
         for extent in self.op.extents:
             if extent.size is None:
                 continue
-            numbers = _numeric_values(self.op, self.parameters, self.found)
-            inside = list(walk(extent.size))
-            sized = {e.extent for e in inside if isinstance(e, Size)} <= self.found.keys()
-            if sized and {e.name for e in inside if isinstance(e, Param)} <= numbers.keys():
-                value = evaluate(extent.size, {}, self.found, {}, numbers)
+            numbers = numeric_values(self.op, self.parameters, self.found)
+            value = _size_value(extent.size, self.found, numbers)
+            if value is not None:
                 self.divides(extent.size)
                 if value != int(value):
                     raise ValueError(f"size({extent.name}) would be {value}, not an integer")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +20,12 @@ from derive.check.invoke import (
     cotangents_of,
     differs,
     inputs_of,
+    leaves_of,
     plain,
     pulled_back,
     pulled_through,
     tensors_of,
+    with_floats,
 )
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
@@ -135,9 +137,7 @@ def _truth_and_rounding(op: Operation, single: Sample) -> dict[str, tuple[Array,
     The truth is nan where the equations overflow or are undefined. The result is empty if a
     position computed from the inputs leaves its axis.
     """
-    double = replace(
-        single, tensors={n: _floats_as(v, np.float64) for n, v in single.tensors.items()}
-    )
+    double = with_floats(single, np.float64)
     written = plain(op, single)
     try:
         truth = _outputs_and_gradients(written, double, "float64")
@@ -161,19 +161,7 @@ def _truth_and_rounding(op: Operation, single: Sample) -> dict[str, tuple[Array,
 
 def _scale_and_shift(made: Sample, scale: float, offset: float) -> Sample:
     """Return the sample with other float inputs, exactly representable in float32."""
-    tensors = {
-        name: _floats_as(v * scale + offset, np.float32)
-        if v is not None and v.dtype == np.float64
-        else v
-        for name, v in made.tensors.items()
-    }
-    return replace(made, tensors=tensors)
-
-
-def _floats_as(values: Array | None, dtype: type) -> Array | None:
-    if values is None or values.dtype not in (np.float32, np.float64):
-        return values
-    return np.asarray(values, dtype)
+    return with_floats(made, lambda v: np.float32(v * scale + offset))
 
 
 def _perturb_last_bit(made: Sample, seed: int) -> Sample:
@@ -181,27 +169,22 @@ def _perturb_last_bit(made: Sample, seed: int) -> Sample:
     if seed == 0:
         return made
     rng = np.random.default_rng((19, seed))
-    tensors = dict(made.tensors)
-    for name, v in made.tensors.items():
-        if v is not None and v.dtype in (np.float32, np.float64):
-            signs = rng.choice((-1.0, 1.0), v.shape)
-            tensors[name] = np.asarray(v * (1 + signs * _LAST_BIT), v.dtype)
-    return replace(made, tensors=tensors)
+
+    def moved(v: Array) -> Array:
+        return np.asarray(v * (1 + rng.choice((-1.0, 1.0), v.shape) * _LAST_BIT), v.dtype)
+
+    return with_floats(made, moved)
 
 
 def _outputs_and_gradients(function: Function, made: Sample, dtype: str) -> Results:
     """Return the float outputs and the gradients of Sum outputs*cotangents."""
     tensors = tensors_of(made, dtype)
     outputs = called(function, made, list(tensors.values()))
-    found = {
-        name: o.detach().double().numpy()
-        for name, o in zip(made.outputs, outputs, strict=True)
-        if o.is_floating_point()
-    }
-    if inputs_of(tensors):
-        for ending, graph in (("", False), (_GRAPH, True)):
-            for name, g in pulled_back(function, made, tensors, graph).items():
-                found[f"grad_{name}{ending}"] = g.detach().double().numpy()
+    named = zip(made.outputs, outputs, strict=True)
+    found = {name: array(o) for name, o in named if o.is_floating_point()}
+    for ending, graph in (("", False), (_GRAPH, True)):
+        for name, g in pulled_back(function, made, tensors, graph).items():
+            found[f"grad_{name}{ending}"] = array(g)
     return found
 
 
@@ -229,35 +212,38 @@ class _RoundedCall:
     made: Sample
     cotangents: dict[str, Array]
 
+    def changed(self, change: Callable[[Array], Any]) -> _RoundedCall:
+        """Return the call with its float inputs and its cotangents changed."""
+        cotangents = {name: np.asarray(change(v)) for name, v in self.cotangents.items()}
+        return _RoundedCall(with_floats(self.made, change), cotangents)
+
 
 def _rounded_call(made: Sample, dtype: torch.dtype) -> _RoundedCall:
-    tensors = {name: _round_to_dtype(v, dtype) for name, v in made.tensors.items()}
-    cotangents = {name: _round_to_dtype(v, dtype) for name, v in cotangents_of(made).items()}
-    return _RoundedCall(replace(made, tensors=tensors), cotangents)
-
-
-def _round_to_dtype(values: Any, dtype: torch.dtype) -> Any:
     import torch
 
-    if values is None or values.dtype != np.float64:
-        return values
-    return torch.from_numpy(np.asarray(values)).to(dtype).double().numpy()
+    call = _RoundedCall(made, cotangents_of(made))
+    return call.changed(lambda v: torch.from_numpy(v).to(dtype).double().numpy())
 
 
 def _perturb_call(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
     """Move each number up or down by its last bit."""
     import torch
 
-    rng = np.random.default_rng((23, seed))
+    rng, bit = np.random.default_rng((23, seed)), torch.finfo(dtype).eps
+    return call.changed(lambda v: v * (1 + bit * rng.choice((-1.0, 1.0), v.shape)))
 
-    def moved(v: Any) -> Any:
-        if v is None or v.dtype != np.float64:
-            return v
-        return np.asarray(v * (1 + torch.finfo(dtype).eps * rng.choice((-1.0, 1.0), v.shape)))
 
-    tensors = {name: moved(v) for name, v in call.made.tensors.items()}
-    cotangents = {name: moved(v) for name, v in call.cotangents.items()}
-    return _RoundedCall(replace(call.made, tensors=tensors), cotangents)
+def _called_low(
+    function: Function, made: Sample, dtype: str
+) -> tuple[_RoundedCall, dict[str, Tensor | None], list[Tensor]]:
+    """Return the call rounded to the dtype, its tensors of this dtype, and its outputs."""
+    import torch
+
+    call = _rounded_call(made, getattr(torch, dtype))
+    tensors = tensors_of(call.made, dtype)
+    if not inputs_of(tensors):
+        raise NotApplicable("no input is of floating point")
+    return call, tensors, called(function, call.made, list(tensors.values()))
 
 
 def _call_results(
@@ -300,9 +286,8 @@ def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got
         if largest <= _NOTHING * whole:
             # Rounding of saved outputs breaks the cancellation.
             largest = whole
-        bound = (
-            max(_ALLOWED_HALF * _largest_finite(*gaps), _ROUNDED * info.eps * largest) + info.tiny
-        )
+        bound = max(_ALLOWED_HALF * _largest_finite(*gaps), _ROUNDED * info.eps * largest)
+        bound += info.tiny
         error = np.nan_to_num(np.abs(got[name] - want), nan=np.inf)[asked]
         if not (error <= bound).all():
             found.append(f"{name} is off by {error.max():.3g}, above the tolerance of {bound:.3g}")
@@ -313,20 +298,12 @@ def _largest_finite(*gaps: Array) -> float:
     return max((float(g[np.isfinite(g)].max(initial=0.0)) for g in gaps), default=0.0)
 
 
-def _float_tensors(tensors: dict[str, Tensor | None]) -> list[Tensor]:
-    return [t for t in tensors.values() if t is not None and t.is_floating_point()]
-
-
 def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
     """Check the dtype and accuracy of results in half precision."""
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)
-    call = _rounded_call(made, kind)
-    tensors = tensors_of(call.made, dtype)
-    if not _float_tensors(tensors):
-        raise NotApplicable("no input is of floating point")
-    outputs = called(function, call.made, list(tensors.values()))
+    call, tensors, outputs = _called_low(function, made, dtype)
     wrong = [
         f"{name} is {o.dtype}"
         for name, o in zip(made.outputs, outputs, strict=True)
@@ -344,11 +321,7 @@ def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str
     import torch
 
     kind: torch.dtype = getattr(torch, dtype)
-    call = _rounded_call(made, kind)
-    tensors = tensors_of(call.made, dtype)
-    if not _float_tensors(tensors):
-        raise NotApplicable("no input is of floating point")
-    outputs = called(function, call.made, list(tensors.values()))
+    call, tensors, outputs = _called_low(function, made, dtype)
     grads = pulled_through(outputs, call.made, tensors, call.cotangents)
     truth = _call_results(plain(op, call.made), call, tensors_of(call.made))
     got = {n: o for n, o in zip(made.outputs, outputs, strict=True) if o.is_floating_point()}
@@ -368,31 +341,23 @@ def mixed(op: Operation, function: Function, made: Sample) -> str:
 
     call = _rounded_call(made, torch.bfloat16)
     tensors = tensors_of(call.made, "float32")
-    floats = [name for name, t in tensors.items() if t is not None and t.is_floating_point()]
+    floats = inputs_of(tensors)
     if len(floats) < 2:
         raise NotApplicable("one input is of floating point")
     for name in floats[1::2]:
         t = tensors[name]
         assert t is not None
         tensors[name] = t.detach().bfloat16().requires_grad_()
-    wanted = partial(_sum_dtype, [tensors[name] for name in floats])
+    parts = (t.detach().flatten()[:1] if t.dim() else t.detach() for t in leaves_of(tensors))
+    wanted = reduce(torch.add, parts).dtype
     outputs = called(function, call.made, list(tensors.values()))
     wrong = [
-        f"{name} is {o.dtype}, not {wanted()}"
+        f"{name} is {o.dtype}, not {wanted}"
         for name, o in zip(made.outputs, outputs, strict=True)
-        if o.is_floating_point() and o.dtype != wanted()
+        if o.is_floating_point() and o.dtype != wanted
     ]
     got = _with_gradients(outputs, call, tensors)
     return "; ".join(filter(None, [*wrong, _beyond_last_bits(op, call, torch.bfloat16, got)]))
-
-
-def _sum_dtype(tensors: list[Any]) -> torch.dtype:
-    """Return the dtype of the sum of the tensors in torch."""
-    total = tensors[0].detach().flatten()[:1] if tensors[0].dim() else tensors[0].detach()
-    for t in tensors[1:]:
-        total = total + (t.detach().flatten()[:1] if t.dim() else t.detach())
-    found: torch.dtype = total.dtype
-    return found
 
 
 def autocast(op: Operation, function: Function, made: Sample) -> str:
@@ -403,7 +368,7 @@ def autocast(op: Operation, function: Function, made: Sample) -> str:
     call = _rounded_call(made, torch.bfloat16)
     for inside in (False, True):
         tensors = tensors_of(call.made, "float32")
-        if not _float_tensors(tensors):
+        if not inputs_of(tensors):
             raise NotApplicable("no input is of floating point")
         backward: Callable[[], Any] = partial(torch.autocast, "cpu", torch.bfloat16)
         with backward():

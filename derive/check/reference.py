@@ -7,23 +7,19 @@ with the lowering. It is slow, since a contraction forms every product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from derive.algebra.expr import Expr, accesses, as_expr
-from derive.algebra.interpret import evaluate
+from derive.algebra.expr import as_expr
 from derive.check import oracle
 from derive.check.grid import Grid, GridScope
 from derive.errors import DeriveError
-from derive.notation.operation import Choice, Equation, Number, Operation, SizeOf
+from derive.notation.operation import Choice, Operation, depended_on
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from derive.algebra.interpret import Extents
 
 
 def values(
@@ -59,17 +55,19 @@ def values(
     )
     known: dict[str, Tensor] = {}
     axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
-    grid = Grid(known, found, _parameter_numbers(op, parameters, found), axes, dtype, first.device)
+    numbers = oracle.numeric_values(op, parameters, found)
+    grid = Grid(known, found, numbers, axes, dtype, first.device)
     for tensor in op.inputs:
         if tensor.name in given:
             known[tensor.name] = given[tensor.name]
         else:
-            constant = grid.value(_default_expression(tensor.default), GridScope((), {}))
-            shape = [n for axis in tensor.axes for n in grid.layout(axis)]
+            assert tensor.default is not None
+            constant = grid.value(as_expr(tensor.default), GridScope((), {}))
+            shape = oracle.shape_of(tensor.axes, found)
             known[tensor.name] = grid.cast(constant, tensor.kind).expand(shape)
     wanted = any(t.requires_grad for t in smooth) and torch.is_grad_enabled()
     made = {}
-    for equation in _equations_for(op, selected(op, parameters, option)):
+    for equation in depended_on(op, selected(op, parameters, option)):
         filled = grid.fill(equation.axes, equation.body, equation.kind)
         if wanted and equation.kind == "float" and not filled.requires_grad:
             filled.requires_grad_()
@@ -124,41 +122,3 @@ def _checked_floats(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:
         found = ", ".join(f"{name} {t.dtype}" for name, t in smooth.items())
         raise TypeError(f"{op.name}: all floating-point inputs must have one dtype, not {found}")
     return list(smooth.values())
-
-
-def _equations_for(op: Operation, outputs: Sequence[str]) -> list[Equation]:
-    """Return the equations that the outputs need, in order."""
-    wanted, kept = set(outputs), []
-    for equation in reversed(op.equations):
-        if equation.name in wanted:
-            kept.append(equation)
-            wanted |= {access.tensor for access in accesses(equation.body)}
-    return kept[::-1]
-
-
-def _default_expression(value: Fraction | Expr | None) -> Expr:
-    """Return a default as an expression; raise TypeError if there is none."""
-    if value is None:
-        raise TypeError("a tensor or parameter without a default is missing")
-    return as_expr(value)
-
-
-def _parameter_numbers(
-    op: Operation, parameters: Mapping[str, Any], found: Extents
-) -> dict[str, Any]:
-    """Return the values of numeric parameters, sizes included."""
-    numbers: dict[str, Any] = {}
-    for p in op.parameters:
-        if isinstance(p, SizeOf):
-            numbers[p.name] = found[p.extent]
-        if isinstance(p, Number):
-            if p.name in parameters:
-                numbers[p.name] = parameters[p.name]
-            elif p.default is None:
-                raise TypeError(f"{op.name} needs the parameter {p.name}")
-            else:
-                numbers[p.name] = evaluate(_default_expression(p.default), {}, {}, {}, {})
-    unknown = sorted(set(parameters) - {p.name for p in op.parameters})
-    if unknown:
-        raise TypeError(f"{op.name} has no parameter {', '.join(unknown)}")
-    return numbers

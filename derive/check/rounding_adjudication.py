@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import Enum
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from math import prod
 from typing import Any
 
 import numpy as np
 from mpmath import mp, mpc, mpf
 
-from derive.algebra.expr import Call, Const, Expr, Index, Num, Param, Pow, walk
+from derive.algebra.expr import Call, Const, Expr, Index, Num, Param, Pow
 from derive.algebra.interpret import Array, Code, Scope
 from derive.algebra.reference_values import EXACT
 from derive.check import oracle
@@ -34,8 +35,9 @@ from derive.check.invoke import (
     directions_of,
     plain,
     weights_of,
+    with_floats,
 )
-from derive.check.samples import Case, Sample, sample
+from derive.check.samples import Case, Sample, indices_in, sample
 from derive.errors import VerificationError
 from derive.notation.operation import Operation
 
@@ -126,21 +128,21 @@ class ExactDifferences:
         self.cotangents = cotangents
         with _unknown_on_error():
             # Convert first: a product of floats would be rounded.
-            self.tensors = {n: _to_digits(v) if _is_real(v) else v for n, v in made.tensors.items()}
+            self.tensors = with_floats(made, _to_digits).tensors
+            self.step = mpf(_STEP.numerator) / _STEP.denominator
             self.still = oracle.ran(op, self.tensors, made.parameters, None, _Digits)
 
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, rounded to float64 at the end."""
         with _unknown_on_error():
             found = oracle.outputs(self.op, self.tensors, self.made.parameters, None, _Digits)
-        return {name: _round_to_float64(value) for name, value in found.items()}
+        return {n: v.astype(np.float64) if v.dtype == object else v for n, v in found.items()}
 
     def slope(self, direction: Mapping[str, Array]) -> float:
         """Return the derivative along one direction; raise Unknown at a kink."""
         with _unknown_on_error():
-            step = mpf(_STEP.numerator) / _STEP.denominator
-            above, here, below = (self._total([(direction, n * step)]) for n in (1, 0, -1))
-            right, left = (above - here) / step, (here - below) / step
+            above, here, below = (self._total([(direction, n * self.step)]) for n in (1, 0, -1))
+            right, left = (above - here) / self.step, (here - below) / self.step
             if abs(right - left) > _KINK * (abs(right) + abs(left) + _KINK):
                 raise Unknown("the sample is at a kink")
             return float((right + left) / 2)
@@ -148,12 +150,10 @@ class ExactDifferences:
     def curvature(self, one: Mapping[str, Array], other: Mapping[str, Array]) -> float:
         """Return the second derivative along two directions."""
         with _unknown_on_error():
-            step = mpf(_STEP.numerator) / _STEP.denominator
             total = 0
-            for a in (1, -1):
-                for b in (1, -1):
-                    total += a * b * self._total([(one, a * step), (other, b * step)])
-            return float(total / (4 * step**2))
+            for a, b in product((1, -1), repeat=2):
+                total += a * b * self._total([(one, a * self.step), (other, b * self.step)])
+            return float(total / (4 * self.step**2))
 
     def _total(self, moves: Sequence[tuple[Mapping[str, Array], Any]]) -> Any:
         tensors = dict(self.tensors)
@@ -169,20 +169,12 @@ class ExactDifferences:
         )
 
 
-def _is_real(values: Array | None) -> bool:
-    return values is not None and values.dtype == np.float64
-
-
 def _to_digits(values: Any) -> Array:
     """Convert an array to 60-digit numbers."""
     made = np.empty(np.shape(values), object)
     for place in np.ndindex(made.shape):
         made[place] = mpf(values[place])
     return made
-
-
-def _round_to_float64(values: Array) -> Array:
-    return values.astype(np.float64) if values.dtype == object else values
 
 
 @contextmanager
@@ -229,26 +221,16 @@ def verdict(op: Operation, function: Function, made: Sample, order: int) -> tupl
         if unlike and _beyond_noise(got, want, _noise(function, made, order, got)):
             return Verdict.WRONG, f"autograd of the equations: {unlike}"
         return (Verdict.UNDECIDED if unlike else Verdict.CONVENTIONAL), unlike or str(reason)
-    along, own = (
-        _contract_directions(got, made, order),
-        _contract_directions(noise, made, order, bound=True),
-    )
+    along = _contract_directions(got, made, order)
     truth = {name: value for name, value in truth.items() if name in along}
-    untrue = _beyond_noise(along, truth, own)
+    untrue = _beyond_noise(along, truth, _contract_directions(noise, made, order, bound=True))
     if not unlike and not untrue:
         return Verdict.RIGHT, ""
     loose = _noise(function, made, order, got)
-    if _beyond_noise(got, want, loose) or _beyond_noise(
-        along, truth, _contract_directions(loose, made, order, bound=True)
-    ):
-        return Verdict.WRONG, "; ".join(
-            f"{judge}: {text}"
-            for judge, text in (
-                ("autograd of the equations", unlike),
-                ("differences in 60 digits", untrue),
-            )
-            if text
-        )
+    bound = _contract_directions(loose, made, order, bound=True)
+    if _beyond_noise(got, want, loose) or _beyond_noise(along, truth, bound):
+        said = {"autograd of the equations": unlike, "differences in 60 digits": untrue}
+        return Verdict.WRONG, "; ".join(f"{judge}: {text}" for judge, text in said.items() if text)
     return Verdict.UNDECIDED, unlike or untrue
 
 
@@ -282,11 +264,7 @@ def rounding(function: Function, made: Sample) -> float:
     """Return the rounding error of the code's gradients, at the sample and near it."""
     largest = 0.0
     for shift in (0.0, -0.01):
-        moved = {
-            name: np.asarray(v * (1 + shift)) if v is not None and v.dtype == np.float64 else v
-            for name, v in made.tensors.items()
-        }
-        there = replace(made, tensors=moved)
+        there = with_floats(made, partial(np.multiply, 1 + shift))
         found = _noise(function, there, 1, derivatives(function, there, 1))
         largest = max([largest, *(float(v.max(initial=0.0)) for v in found.values())])
     return largest
@@ -329,11 +307,8 @@ def _beyond_noise(got: Results, want: Results, noise: Results) -> str:
 def _exact_results(op: Operation, made: Sample, order: int) -> Results:
     """Return outputs, slopes or curvatures along a few directions, in high precision."""
     sizes = oracle.sizes(op, made.tensors, made.parameters)
-    loops = 0
-    for equation in op.equations:
-        parts = (*equation.axes, equation.body)
-        own = {i.extent for part in parts for i in walk(part) if isinstance(i, Index)}
-        loops += prod(prod(n) if isinstance(n := sizes[e], tuple) else n for e in own)
+    extents = ({i.extent for i in indices_in((*e.axes, e.body))} for e in op.equations)
+    loops = sum(prod(oracle.positions(sizes[e]) for e in own) for own in extents)
     if loops > _MOST_LOOPS:
         raise Unknown(f"{loops} loop iterations are too many for high-precision arithmetic")
     exact = ExactDifferences(op, made, cotangents_of(made))

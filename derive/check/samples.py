@@ -9,7 +9,7 @@ away from 0, so that no sample is at a kink or tie.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 from math import prod
@@ -18,19 +18,10 @@ from typing import Any
 import numpy as np
 
 from derive.algebra import expr as ex
-from derive.algebra.interpret import Array, evaluate
+from derive.algebra.interpret import Array, Extents, evaluate
 from derive.check import oracle
 from derive.errors import VerificationError
-from derive.notation.operation import (
-    AxisOf,
-    Choice,
-    Equation,
-    KeepDim,
-    Number,
-    Operation,
-    SizeOf,
-    Tensor,
-)
+from derive.notation.operation import AxisOf, Choice, KeepDim, Number, Operation, SizeOf, Tensor
 from derive.notation.split import composed
 
 _SIZES = (2, 3, 4, 5, 6, 7, 8, 9)
@@ -239,25 +230,24 @@ def _shapes(
     for p in op.parameters:
         if isinstance(p, SizeOf):
             parameters[p.name] = known[p.extent]
-    shapes = {t.name: tuple(n for a in t.axes for n in axis_sizes(a, known)) for t in given}
+    shapes = {t.name: oracle.shape_of(t.axes, known) for t in given}
     for p in op.parameters:
         if isinstance(p, AxisOf):
-            home = next(t for t in op.inputs if p.index in t.axes)
-            place = home.axes.index(p.index)
-            dim = sum(len(axis_sizes(a, known)) for a in home.axes[:place])
-            rank = sum(len(axis_sizes(a, known)) for a in home.axes)
+            axes = next(t.axes for t in op.inputs if p.index in t.axes)
+            dim = len(oracle.shape_of(axes[: axes.index(p.index)], known))
+            rank = len(oracle.shape_of(axes, known))
             parameters[p.name] = dim - rank if case.backwards else dim
     found = oracle.sizes(op, {name: np.empty(shape) for name, shape in shapes.items()}, parameters)
-    least = min((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=1)
+    least = min(map(oracle.positions, found.values()), default=1)
     if least == 0:
         raise ValueError("an extent is empty")
-    loops = sum(prod(prod(axis_sizes(i, found)) for i in _indices(e)) for e in op.equations)
+    inside = (indices_in((*e.axes, e.body)) for e in op.equations)
+    loops = sum(prod(oracle.positions(found[i.extent]) for i in own) for own in inside)
     return shapes, parameters, least, loops * sum(prod(shape) for shape in shapes.values())
 
 
-def _indices(e: Equation) -> set[ex.Index]:
-    """Return every index of an equation."""
-    return {i for part in (*e.axes, e.body) for i in ex.walk(part) if isinstance(i, ex.Index)}
+def indices_in(expressions: Iterable[ex.Expr]) -> set[ex.Index]:
+    return {i for e in expressions for i in ex.walk(e) if isinstance(i, ex.Index)}
 
 
 class _UnusedSizes:
@@ -276,55 +266,34 @@ def _extents(
     op: Operation, case: Case, wanted: _UnusedSizes, parameters: Mapping[str, Any]
 ) -> dict[str, int | tuple[int, ...]]:
     """Return the size of every extent: chosen if it is free, else computed."""
-    parts = {
-        part.extent
-        for t in op.inputs
-        for axis in t.axes
-        if isinstance(axis, ex.Composite)
-        for part in ex.walk(axis)
-        if isinstance(part, ex.Index)
-    }
     quotients = {e.name for e in op.extents if isinstance(e.size, ex.Call)}
     read = {part for forms in composed(op).values() for form in forms for part in form}
-    parts |= read & quotients
-    parts |= {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    parts = parts_of_axes(op) | (read & quotients)
     known: dict[str, int | tuple[int, ...]] = {}
     first, others = case.ranks
     for e in op.extents:
         if e.group:
             known[e.name] = tuple(wanted() for _ in range(first))
             first = others
-        elif e.size is None or (e.name in parts and _needs_choice(e.size)):
+        elif e.size is None or (e.name in parts and needs_choice(e.size)):
             known[e.name] = wanted()
-    count = -1
-    while count != len(known):
-        count = len(known)
-        for e in op.extents:
-            if e.name not in known and e.size is not None:
-                inside = list(ex.walk(e.size))
-                if {s.extent for s in inside if isinstance(s, ex.Size)} <= known.keys():
-                    numbers = {n: v for n, v in parameters.items() if v is not None}
-                    if {p.name for p in inside if isinstance(p, ex.Param)} <= numbers.keys():
-                        known[e.name] = int(evaluate(e.size, {}, known, {}, numbers))
+    oracle.complete(op, known, {n: v for n, v in parameters.items() if v is not None})
     missing = [e.name for e in op.extents if e.name not in known]
     if missing:
         raise ValueError(f"size({missing[0]}) is not known")
     return known
 
 
-def _needs_choice(size: ex.Expr) -> bool:
+def parts_of_axes(op: Operation) -> set[str]:
+    """Return the extents of the parts of composite axes, and those of parameters."""
+    axes = (axis for t in op.inputs for axis in t.axes if isinstance(axis, ex.Composite))
+    sizes = {p.extent for p in op.parameters if isinstance(p, SizeOf)}
+    return sizes | {i.extent for i in indices_in(axes)}
+
+
+def needs_choice(size: ex.Expr) -> bool:
     """True if a size depends on a part of a composite axis or on a parameter."""
     return any(isinstance(e, ex.Size | ex.Param) for e in ex.walk(size))
-
-
-def axis_sizes(axis: ex.Expr, known: Mapping[str, int | tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the sizes of the array axes of one axis."""
-    if isinstance(axis, ex.Index):
-        size = known[axis.extent]
-        return size if isinstance(size, tuple) else (size,)
-    if isinstance(axis, ex.Composite):
-        return (prod(prod(axis_sizes(part, known)) for part in axis.args),)
-    return (1,)
 
 
 def _parameter_value(p: Number, case: Case) -> float | int:
@@ -364,16 +333,13 @@ def _legal_integers(
             fill = {"float": 0.5, "int": 0, "bool": True}[t.kind]
             tensors[t.name] = np.full(shapes[t.name], fill)
     found = oracle.sizes(op, tensors, parameters)
-    largest = max((prod(n) if isinstance(n, tuple) else n for n in found.values()), default=2)
     for t in op.inputs:
         if t.kind == "bool" and t.name in shapes:
             tensors[t.name] = rng.permutation(np.arange(prod(shapes[t.name])) % 2 == 0).reshape(
                 shapes[t.name]
             )
         if t.kind == "int" and t.name in shapes:
-            low, high = _legal_range(
-                op, t, tensors, parameters, _largest_trial(op, t, found, largest)
-            )
+            low, high = _legal_range(op, t, tensors, parameters, exclusive_bound(op, t, found))
             values = rng.integers(low, high, shapes[t.name])
             for guard in _guards(op, t, parameters):
                 if values.size > 1:
@@ -415,30 +381,22 @@ def _legal_range(
     return low, high
 
 
-def _largest_trial(
-    op: Operation, t: Tensor, found: Mapping[str, int | tuple[int, ...]], largest: int
-) -> int:
-    """Return an exclusive bound: the size of an index compared with t, else ``largest``."""
-    for rel in _relations(op):
-        for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
-            if isinstance(one, ex.Access) and one.tensor == t.name and isinstance(other, ex.Index):
-                size = found[other.extent]
-                return prod(size) if isinstance(size, tuple) else size
-    return largest
+def exclusive_bound(op: Operation, t: Tensor, found: Extents) -> int:
+    """Return an exclusive bound: the size of an index compared with t, else the largest size."""
+    own = (found[e.extent] for e in _compared(op, t) if isinstance(e, ex.Index))
+    return next(map(oracle.positions, own), max(map(oracle.positions, found.values()), default=2))
 
 
 def _guards(op: Operation, t: Tensor, parameters: Mapping[str, Any]) -> Iterator[int]:
     """Yield the values of integer parameters that t is compared with."""
-    for rel in _relations(op):
+    values = (parameters.get(e.name) for e in _compared(op, t) if isinstance(e, ex.Param))
+    return (v for v in values if isinstance(v, int))
+
+
+def _compared(op: Operation, t: Tensor) -> Iterator[ex.Expr]:
+    """Yield what the elements of t are compared with."""
+    every = (e for equation in op.equations for e in ex.walk(equation.body))
+    for rel in (e for e in every if isinstance(e, ex.Rel)):
         for one, other in ((rel.left, rel.right), (rel.right, rel.left)):
-            if isinstance(one, ex.Access) and one.tensor == t.name and isinstance(other, ex.Param):
-                value = parameters.get(other.name)
-                if isinstance(value, int):
-                    yield value
-
-
-def _relations(op: Operation) -> Iterator[ex.Rel]:
-    for equation in op.equations:
-        for e in ex.walk(equation.body):
-            if isinstance(e, ex.Rel):
-                yield e
+            if isinstance(one, ex.Access) and one.tensor == t.name:
+                yield other

@@ -73,8 +73,7 @@ class StepValues:
         return self._positions(e.indices) * inside if isinstance(e, Reduce) else inside
 
     def _positions(self, indices: Sequence[Index]) -> int:
-        sizes = (self.sizes[i.extent] for i in indices)
-        return prod(prod(n) if isinstance(n, tuple) else n for n in sizes)
+        return prod(oracle.positions(self.sizes[i.extent]) for i in indices)
 
 
 class TooMuchWork(DeriveError):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings
 
 import numpy as np
 
@@ -19,18 +20,18 @@ from derive.check.call_checks import alike
 from derive.check.invoke import (
     Function,
     NotApplicable,
-    array,
     called,
     cotangents_of,
     detached,
     differentiable,
-    differs,
+    gradients,
     inputs_of,
-    pulled_back,
-    pulled_through,
+    leaves_of,
+    results,
     tensors_of,
-    unlike,
+    unlike_each,
     weights_of,
+    with_floats,
 )
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
@@ -45,18 +46,15 @@ def compiled(
     """Check torch.compile(fullgraph=True); if ``repeated``, also one tensor as two inputs."""
     import torch
 
-    with importable(function), _ignore_warnings():
+    with importable(function), catch_warnings(action="ignore"):
         torch._dynamo.reset()
         fast = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
         found = _compiled_differences(function, fast, made, None, slack)
-        if not repeated:
-            return "; ".join(found)
-        try:
-            one, other, square = next(alike(op, made))
-        except NotApplicable:
-            return "; ".join(found)
-        found += _compiled_differences(function, fast, square, (one, other), slack)
-        torch._dynamo.reset()
+        with suppress(NotApplicable):
+            if repeated:
+                one, other, square = next(alike(op, made))
+                found += _compiled_differences(function, fast, square, (one, other), slack)
+                torch._dynamo.reset()
     return "; ".join(found)
 
 
@@ -64,18 +62,14 @@ def _compiled_differences(
     function: Function, fast: Function, made: Sample, same: tuple[str, str] | None, slack: float
 ) -> list[str]:
     """List the differences in values and gradients of the compiled function."""
-    results = []
+    found = []
     for each in (function, fast):
         tensors = tensors_of(made)
         if same is not None:
             tensors[same[1]] = tensors[same[0]]
-        outputs = called(each, made, list(tensors.values()))
-        values = dict(zip(made.outputs, map(array, outputs), strict=True))
-        grads = pulled_through(outputs, made, tensors, cotangents_of(made))
-        results.append(values | {f"grad_{name}": array(g) for name, g in grads.items()})
-    want, got = results
-    found = [unlike(name, got[name], v, slack) for name, v in want.items()]
-    return [text for text in found if text]
+        found.append(results(each, made, tensors))
+    want, got = found
+    return unlike_each(want, got.values(), want.values(), slack)
 
 
 @contextmanager
@@ -94,14 +88,6 @@ def importable(function: Function) -> Iterator[None]:
             sys.modules[name] = before
 
 
-@contextmanager
-def _ignore_warnings() -> Iterator[None]:
-    """Suppress torch's warnings while it traces."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that a make_fx graph of forward and backward is right for other values too."""
     import torch
@@ -114,14 +100,12 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
         outputs, pullback = torch.func.vjp(call, *given)[:2]
         return (*outputs, *pullback(weights))
 
-    with _ignore_warnings():
+    with catch_warnings(action="ignore"):
         graph = make_fx(both)(*(t.detach() for t in inputs))
     moved = [t.detach() * 0.99 for t in inputs]
-    found = [
-        unlike(f"result {n}", array(got), array(want), slack)
-        for n, (got, want) in enumerate(zip(graph(*moved), both(*moved), strict=True))
-    ]
-    return "; ".join(filter(None, found))
+    want = both(*moved)
+    names = (f"result {n}" for n in range(len(want)))
+    return "; ".join(unlike_each(names, graph(*moved), want, slack))
 
 
 def without_data(op: Operation, function: Function, made: Sample) -> str:
@@ -140,25 +124,12 @@ def without_data(op: Operation, function: Function, made: Sample) -> str:
         for name, o, r in pairs
         if o.shape != r.shape or o.dtype != r.dtype or o.device.type != "meta"
     ]
-    inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
-    smooth = [o for o in outputs if o.requires_grad]
-    if smooth and inputs:
-        cotangents = [torch.empty_like(o) for o in smooth]
-        grads = torch.autograd.grad(smooth, inputs, cotangents, materialize_grads=True)
-        for name, g, t in zip(inputs_of(tensors), grads, inputs, strict=True):
-            if g.shape != t.shape or g.dtype != t.dtype:
-                found.append(f"grad_{name} is {tuple(g.shape)} of {g.dtype}")
+    inputs = leaves_of(tensors)
+    grads = gradients([(o, torch.empty_like(o)) for o in outputs if o.requires_grad], inputs)
+    for name, g, t in zip(inputs_of(tensors), grads, inputs, strict=True):
+        if g.shape != t.shape or g.dtype != t.dtype:
+            found.append(f"grad_{name} is {tuple(g.shape)} of {g.dtype}")
     return "; ".join(found)
-
-
-def nearby(made: Sample) -> list[Tensor | None]:
-    """Return the inputs, float ones scaled by 0.99."""
-    import torch
-
-    return [
-        None if v is None else torch.from_numpy(np.asarray(v * 0.99 if v.dtype == float else v))
-        for v in made.tensors.values()
-    ]
 
 
 # ---------------------------------------------------------------------------------------- exporting
@@ -171,12 +142,11 @@ def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0
     """Check that the exported program gives the same values, for other inputs too."""
     import torch
 
-    given = nearby(made)
-    with importable(function), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    given = _sample_tensors(with_floats(made, lambda v: v * 0.99))
+    with importable(function), catch_warnings(action="ignore"):
         program = torch.export.export(_module(function, made), tuple(_sample_tensors(made)))
         got = program.module()(*given)
-    return _output_differences(got, called(function, made, given), made, 1e-10, 1e-12 + slack)
+    return "; ".join(unlike_each(made.outputs, got, called(function, made, given), slack))
 
 
 def in_onnx(op: Operation, function: Function, made: Sample) -> str:
@@ -185,9 +155,7 @@ def in_onnx(op: Operation, function: Function, made: Sample) -> str:
 
     if lacking := [name for name in ONNX if find_spec(name) is None]:
         raise NotApplicable(f"not installed: {', '.join(lacking)}")
-    given = [
-        t.float() if t is not None and t.is_floating_point() else t for t in _sample_tensors(made)
-    ]
+    given = _sample_tensors(with_floats(made, np.float32))
     with importable(function), _without_exporter_output():
         try:
             program = torch.onnx.export(_module(function, made), tuple(given), dynamo=True)
@@ -195,12 +163,13 @@ def in_onnx(op: Operation, function: Function, made: Sample) -> str:
             raise NotApplicable(f"torch exports it to no ONNX: {_cause(error)}") from None
         assert program is not None
         want = called(function, made, given)
-        found = _output_differences(program(*given), want, made, 1e-4, 1e-4)
+        near = partial(unlike_each, made.outputs, want=want, tolerances=(1e-4, 1e-4))
+        found = near(program(*given))
         if found:
             program.initialize_inference_session(_unoptimized_session)
-            if not _output_differences(program(*given), want, made, 1e-4, 1e-4):
-                found += "; it is right without onnxruntime's rewriting of graphs"
-    return found
+            if not near(program(*given)):
+                found.append("it is right without onnxruntime's rewriting of graphs")
+    return "; ".join(found)
 
 
 def _unoptimized_session(model: Any) -> Any:
@@ -217,8 +186,7 @@ def _without_exporter_output() -> Iterator[None]:
     before, quiet = logging.root.manager.disable, io.StringIO()
     logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), redirect_stdout(quiet), redirect_stderr(quiet):
-            warnings.simplefilter("ignore")
+        with catch_warnings(action="ignore"), redirect_stdout(quiet), redirect_stderr(quiet):
             yield
     finally:
         logging.disable(before)
@@ -248,16 +216,6 @@ def _module(function: Function, made: Sample) -> Any:
     return Call()
 
 
-def _output_differences(
-    got: Any, want: list[Tensor], made: Sample, rtol: float, atol: float
-) -> str:
-    found = [
-        differs(name, array(ours), array(theirs), rtol, atol)
-        for name, ours, theirs in zip(made.outputs, got, want, strict=True)
-    ]
-    return "; ".join(filter(None, found))
-
-
 # -------------------------------------------------------------------------------------- distributed
 # Check distributed tensors, replicated on a mesh of this one process.
 
@@ -267,8 +225,7 @@ def replicated(op: Operation, function: Function, made: Sample, slack: float = 0
     import torch
     from torch.distributed.tensor import Replicate, distribute_tensor
 
-    want_values = called(function, made, list(tensors_of(made).values()))
-    want = pulled_back(function, made, tensors_of(made))
+    want = results(function, made, tensors_of(made))
     with _mesh() as mesh:
 
         def spread(t: Tensor | None) -> Any:
@@ -286,25 +243,15 @@ def replicated(op: Operation, function: Function, made: Sample, slack: float = 0
                 for name, o in zip(made.outputs, outputs, strict=True)
                 if o.requires_grad
             ]
-            inputs = [t for t in tensors.values() if t is not None and t.requires_grad]
-            grads: tuple[Any, ...] = ()
-            if pairs and inputs:
-                grads = torch.autograd.grad(
-                    [o for o, _ in pairs], inputs, [c for _, c in pairs], materialize_grads=True
-                )
+            grads = gradients(pairs, leaves_of(tensors))
         except NotImplementedError as error:
             if "sharding strategy" in str(error):
                 what = str(error).splitlines()[0]
                 raise NotApplicable(f"torch has no rule: {what}") from None
             raise
-        found = [
-            unlike(name, array(_full_tensor(o)), array(w), slack)
-            for name, o, w in zip(made.outputs, outputs, want_values, strict=True)
-        ]
-        names = inputs_of(tensors) if grads else []
-        for name, g in zip(names, grads, strict=True):
-            found.append(unlike(f"grad_{name}", array(_full_tensor(g)), array(want[name]), slack))
-    return "; ".join(filter(None, found))
+        got = map(_full_tensor, (*outputs, *grads))
+        found = unlike_each(want, got, want.values(), slack)
+    return "; ".join(found)
 
 
 def _full_tensor(t: Any) -> Tensor:
@@ -321,8 +268,7 @@ def _mesh() -> Iterator[Any]:
         raise NotApplicable("this torch is built without torch.distributed")
     if distributed.is_initialized():
         raise NotApplicable("torch.distributed is in use in this process")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with catch_warnings(action="ignore"):
         store = vars(distributed)["HashStore"]()
         distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
         try:

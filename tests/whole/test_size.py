@@ -14,7 +14,7 @@ LIMITS = {
     "derive/blocks": 700,
     "derive/calculus": 7_800,
     "derive/catalog": 1_700,
-    "derive/check": 5_010,
+    "derive/check": 4_690,
     "derive/command": 3_900,
     "derive/cost": 500,
     "derive/examples": 1_100,
