@@ -164,9 +164,9 @@ class Calls(State):
             return self.changed(node, first, arguments[1:])
         if ops.in_place(name):
             return self.changed(node, first, arguments[1:], name in {"zero_", "fill_", "copy_"})
-        if name in {"detach", "clone"}:
-            if name == "detach":
-                return self.cut(node, ".detach()", alias(first, AliasLevel.VIEW, node))
+        if name == "detach":
+            return self.cut(node, ".detach()", alias(first, AliasLevel.VIEW, node))
+        if name == "clone":
             return new_value(node, arguments)
         if name in ops.PAIRS and _is_pair(name, node, arguments, method):
             best = new_value(node, arguments)
@@ -186,13 +186,11 @@ class Calls(State):
                 return new_value(node, arguments, flat=True)
             return self.shared(first, arguments, AliasLevel.CAST)
         if name == "where" and len(node.args) == 3:
-            _, *branches = arguments
-            return replace(
-                new_value(node, branches), reads=frozenset().union(*map(deep_reads, arguments))
-            )
+            reads = frozenset().union(*map(deep_reads, arguments))
+            return replace(new_value(node, arguments[1:]), reads=reads)
         if name in ops.SMOOTH or name in ops.PAIRS:
-            together = new_value(node, arguments)
-            return replace(together, void=_keeps_zeros(name) and first.void)
+            keeps_zeros = name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
+            return replace(new_value(node, arguments), void=keeps_zeros and first.void)
         return self.unknown(node, arguments)
 
     def shared(
@@ -258,10 +256,6 @@ def _touched(value: TrackedValue, reads: Tokens) -> TrackedValue:
     return replace(value, reads=value.reads | reads, known=False, void=value.none, items=items)
 
 
-def _keeps_zeros(name: str) -> bool:
-    return name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
-
-
 def _is_pair(name: str, node: ast.Call, arguments: list[TrackedValue], method: bool) -> bool:
     """True if an extremum returns (values, positions): along an axis, or by sort or topk."""
     if name not in {"max", "min", "median", "nanmedian"}:
@@ -276,6 +270,4 @@ def _to_integer(node: ast.Call) -> bool:
     """True if a cast names an integer or bool dtype."""
     parts = [*node.args, *(k.value for k in node.keywords)]
     names = {p.attr if isinstance(p, ast.Attribute) else getattr(p, "id", "") for p in parts}
-    return bool(
-        names & {"bool", "int", "long", "int8", "int16", "int32", "int64", "uint8", "short"}
-    )
+    return not names.isdisjoint("bool int long int8 int16 int32 int64 uint8 short".split())

@@ -59,24 +59,19 @@ def never_read(reading: FunctionReading) -> Iterator[At]:
     if not unread or not any(map(_sure, reading.returned)):
         return
     if len(names) == 1:
-        if not _has_constant_outputs(reading):
-            yield At(_argument(node, names[0]), f"backward never reads the cotangent `{names[0]}`")
-        return
-    for n, name in enumerate(function.cotangents):
-        if name in unread and _needs_gradient(reading, n):
-            yield At(_argument(node, name), f"backward never reads the cotangent `{name}`")
+        unread = [] if _has_constant_outputs(reading) else unread
+    else:
+        several = enumerate(function.cotangents)
+        unread = [name for n, name in several if name in unread and _needs_gradient(reading, n)]
+    for a in (*node.args.posonlyargs, *node.args.args, node.args.vararg):
+        if a is not None and a.arg in unread:
+            yield At(a, f"backward never reads the cotangent `{a.arg}`")
 
 
 def _has_constant_outputs(reading: FunctionReading) -> bool:
     """True if all outputs are constants, as in a Function used for its side effects."""
     results = reading.results
     return bool(results) and all(v.tensor and v.known and not v.slopes for v in results)
-
-
-def _argument(node: ast.FunctionDef, name: str) -> ast.AST:
-    arguments = node.args
-    several = [*arguments.posonlyargs, *arguments.args, arguments.vararg]
-    return next(a for a in several if a is not None and a.arg == name)
 
 
 def _sure(value: TrackedValue) -> bool:
@@ -136,13 +131,10 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
     +        return g, g * logits
     ```
     """
-    if (
-        any(never_read(reading))
-        or _has_cotangent(reading.backward.steering)
-        or _has_constant_outputs(reading)
-    ):
+    if any(never_read(reading)) or _has_constant_outputs(reading):
         return
-    if reading.backward.escapes or reading.backward.of_kind("lost"):
+    flow = reading.backward
+    if _has_cotangent(flow.steering) or flow.escapes or flow.of_kind("lost"):
         return
     for event, gradients in zip(reading.backward.of_kind("return"), reading.gradients, strict=True):
         for n, value in enumerate(gradients or ()):

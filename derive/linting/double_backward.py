@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from derive.linting.source_model import At, FunctionReading, first, listed
-from derive.linting.values import Token, Tokens
+from derive.linting.source_model import At, FunctionReading, listed
+from derive.linting.values import Token, Tokens, node_position
 
 
 def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
@@ -84,12 +84,9 @@ def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
             and reading.smooth(value)
         ]
         if names and not any(isinstance(a, ast.Starred) for a in event.node.args):  # type: ignore[attr-defined]
-            yield At(
-                event.node,
-                f"double backward treats {listed(names)} as "
-                f"{'a constant' if len(names) == 1 else 'constants'}; "
-                "mark backward once_differentiable",
-            )
+            what = f"{listed(names)} as {'a constant' if len(names) == 1 else 'constants'}"
+            text = f"double backward treats {what}; mark backward once_differentiable"
+            yield At(event.node, text)
 
 
 def no_derivative(reading: FunctionReading) -> Iterator[At]:
@@ -144,20 +141,15 @@ def no_derivative(reading: FunctionReading) -> Iterator[At]:
         return
     if reading.backward.of_kind("guard"):
         return
-    launch = first(
-        [
-            event
-            for event in reading.backward.of_kind("launch")
-            if any(_differentiable(reading, t) for t in event.value.reads)
-        ]
-    )
-    found = [(launch.node, "a kernel")] if launch else []
     used: Tokens = frozenset().union(*(v.slopes for v in reading.returned))
-    for token, cut in reading.backward.cuts.items():
-        if token in used and any(_differentiable(reading, t) for t in cut.slopes):
-            found.append((cut.node, f"`{cut.what}`"))
-    for node, what in sorted(found, key=lambda f: (f[0].lineno, f[0].col_offset))[:1]:  # type: ignore[attr-defined]
-        yield At(node, f"{what} has no derivative; mark backward once_differentiable")
+    launches = reading.backward.of_kind("launch")
+    cuts = [cut for token, cut in reading.backward.cuts.items() if token in used]
+    steps = [(event.node, "a kernel", event.value.reads) for event in launches]
+    steps += [(cut.node, f"`{cut.what}`", cut.slopes) for cut in cuts]
+    for node, what, tokens in sorted(steps, key=lambda step: node_position(step[0])):
+        if any(_differentiable(reading, t) for t in tokens):
+            yield At(node, f"{what} has no derivative; mark backward once_differentiable")
+            return
 
 
 def _differentiable(reading: FunctionReading, token: Token) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from derive.linting import operations as ops
 from derive.linting.calls import Calls
@@ -56,16 +57,14 @@ class Evaluator(Calls):
                 return self.subscript(node)
             case ast.Call():
                 return self.through(self.call(node))
-            case ast.BinOp(left, operator, right):
-                return self.through(
-                    self.binary(node, operator, self.value(left), self.value(right))
-                )
+            case ast.BinOp(left, _, right):
+                return self.through(self.binary(node, self.value(left), self.value(right)))
             case ast.UnaryOp(operator, operand):
                 return self.unary(node, operator, self.value(operand))
             case ast.Compare():
                 return self.comparison(node)
             case ast.BoolOp(_, values):
-                return self.any_of([self.value(v) for v in values])
+                return reduce(join_values, map(self.value, values))
             case ast.IfExp(test, body, orelse):
                 return self.either(test, body, orelse)
             case ast.NamedExpr(ast.Name(name), value):
@@ -94,12 +93,6 @@ class Evaluator(Calls):
         plain = any(isinstance(operator, single) for operator in node.ops)
         return new_value(node, several, True, not plain and any(v.tensor for v in several))
 
-    def any_of(self, values: Sequence[TrackedValue]) -> TrackedValue:
-        together = values[0]
-        for one in values[1:]:
-            together = join_values(together, one)
-        return together
-
     def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> TrackedValue:
         self.steering |= deep_reads(self.value(test))
         condition, before = ast.unparse(test), self.env
@@ -125,18 +118,19 @@ class Evaluator(Calls):
                 items.append(found)
         return TrackedValue(items=tuple(items), listed=listed)
 
-    def binary(
-        self, node: ast.AST, operator: ast.operator, a: TrackedValue, b: TrackedValue
-    ) -> TrackedValue:
+    def binary(self, node: ast.BinOp, a: TrackedValue, b: TrackedValue) -> TrackedValue:
+        operator = node.op
         if isinstance(operator, ast.Add) and a.items is not None:
             return self.added(node, a, b)
-        if isinstance(operator, ast.Mult) and a.items is not None:
-            return self.repeated(node, a)
+        if isinstance(operator, ast.Mult) and a.items is not None:  # (None,) * n
+            count = constant(node.right)
+            if isinstance(count, int):
+                return TrackedValue(items=a.items * count, listed=a.listed)
+            return replace(new_value(node, [a], tensor=False), known=False)
         flat = isinstance(operator, ast.FloorDiv | ast.BitAnd | ast.BitOr | ast.BitXor)
         tensor = a.tensor or b.tensor
-        return replace(
-            new_value(node, [a, b], flat, tensor), void=tensor and _is_zero_result(operator, a, b)
-        )
+        zero = tensor and _is_zero_result(operator, a, b)
+        return replace(new_value(node, [a, b], flat, tensor), void=zero)
 
     def added(self, node: ast.AST, a: TrackedValue, b: TrackedValue) -> TrackedValue:
         """``a + b`` of tuples."""
@@ -144,17 +138,10 @@ class Evaluator(Calls):
             return TrackedValue(items=a.items + b.items, listed=a.listed)
         return replace(new_value(node, [a, b], tensor=False), known=False)
 
-    def repeated(self, node: ast.AST, a: TrackedValue) -> TrackedValue:
-        """``(None,) * n`` of a tuple."""
-        count = node.right.value if _is_integer_repeat(node) else None  # type: ignore[attr-defined]
-        if a.items is not None and count is not None:
-            return TrackedValue(items=a.items * count, listed=a.listed)
-        return replace(new_value(node, [a], tensor=False), known=False)
-
     def element(self, value: TrackedValue) -> TrackedValue:
         """Return a value for any element of what is unpacked or looped over."""
         if value.items:
-            return self.any_of(value.items)
+            return reduce(join_values, value.items)
         return TrackedValue(
             None,
             value.roots,
@@ -163,17 +150,6 @@ class Evaluator(Calls):
             value.reads,
             False,
             value.known,
-        )
-
-    def saved_items(
-        self, value: TrackedValue, count: int, starred: bool
-    ) -> tuple[TrackedValue, ...] | None:
-        """Return the saved tensors when their tuple is unpacked; the names give their number."""
-        if value.items is not None or value.roots != SAVED.roots:
-            return None
-        return (
-            tuple(token_value(Token("saved", n)) for n in range(count if not starred else 0))
-            or None
         )
 
     # ------------------------------------------------- attributes, subscripts
@@ -238,11 +214,6 @@ SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
 """``ctx.saved_tensors`` with an unknown number of tensors."""
 
 
-def _is_integer_repeat(node: ast.AST) -> bool:
-    right = node.right if isinstance(node, ast.BinOp) else None
-    return isinstance(right, ast.Constant) and isinstance(right.value, int)
-
-
 def _tuple_element(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
     """Return an element or a slice of a tuple; None if the index is unknown."""
     items = base.items or ()
@@ -261,8 +232,7 @@ def _is_basic_index(index: ast.expr) -> bool:
     """True if an index makes a view: numbers, slices, None and the ellipsis."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
     return all(
-        isinstance(p, ast.Slice) or isinstance(constant(p), int) or isinstance(p, ast.Constant)
-        for p in parts
+        isinstance(p, ast.Slice | ast.Constant) or isinstance(constant(p), int) for p in parts
     )
 
 
@@ -298,11 +268,10 @@ class Flow(Evaluator):
             case ast.Expr(value):
                 self.value(value)
             case ast.Return(value):
-                found = self.value(value) if value is not None else NONE
-                self.record("return", node, found)
+                self.record("return", node, NONE if value is None else self.value(value))
                 return False
-            case ast.Raise() | ast.Continue() | ast.Break():
-                return not isinstance(node, ast.Raise)
+            case ast.Raise():
+                return False
             case ast.If(test, body, orelse):
                 return self.choose(test, body, orelse)
             case ast.For(target, iterable, body, orelse):
@@ -433,15 +402,16 @@ class Flow(Evaluator):
 
     def unpack(self, targets: Sequence[ast.expr], value: TrackedValue) -> None:
         starred = [n for n, t in enumerate(targets) if isinstance(t, ast.Starred)]
-        saved = self.saved_items(value, len(targets), bool(starred))
-        items = saved if saved is not None else value.items
+        items = value.items or ()
+        if value.items is None and value.roots == SAVED.roots and not starred:
+            # The names give the number of saved tensors.
+            items = tuple(token_value(Token("saved", n)) for n in range(len(targets)))
+        if starred:
+            items = items[: starred[0]]
+        elif len(items) != len(targets):
+            items = ()
         for n, target in enumerate(targets):
-            if items is not None and not starred and len(items) == len(targets):
-                self.assign(target, items[n])
-            elif items is not None and starred and n < starred[0] and n < len(items):
-                self.assign(target, items[n])
-            else:
-                self.assign(target, self.element(value))
+            self.assign(target, items[n] if n < len(items) else self.element(value))
 
     def augment(self, node: ast.AugAssign, target: ast.expr, value: TrackedValue) -> None:
         """``x += y``: in place where x is a tensor."""

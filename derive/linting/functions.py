@@ -148,19 +148,12 @@ def functions_of(tree: ast.Module, names: ModuleAliases) -> tuple[list[FunctionC
     classes = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     found, count = [], 0
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)):
-        line = list(_class_chain(node, classes, names))
-        if not line:
-            continue
-        count += 1
+        line = _class_chain(node, classes, names)
+        count += bool(line)
         forward, backward, setup = (
             _method(line, name, names) for name in ("forward", "backward", "setup_context")
         )
-        if (
-            forward
-            and backward
-            and isinstance(forward, FunctionMethod)
-            and isinstance(backward, FunctionMethod)
-        ):
+        if isinstance(forward, FunctionMethod) and isinstance(backward, FunctionMethod):
             if setup is None or isinstance(setup, FunctionMethod):
                 found.append(FunctionClass(node.name, forward, backward, setup))
     operators = list(_operators(tree, names))
@@ -187,14 +180,10 @@ def _operators(tree: ast.Module, names: ModuleAliases) -> Iterator[FunctionClass
         forward, backward = operators.get(_key(given[0])), defined.get(_key(given[1]))
         kept = named.get("setup_context")
         setup = _NO_SETUP if kept is None else defined.get(_key(kept))
-        if (
-            forward
-            and backward
-            and isinstance(setup, ast.FunctionDef)
-            and len(setup.args.args) == 3
-        ):
-            methods = (FunctionMethod(f, forward.name, ()) for f in (forward, backward, setup))
-            yield FunctionClass(forward.name, *methods)
+        if forward and backward and isinstance(setup, ast.FunctionDef):
+            if len(setup.args.args) == 3:
+                methods = (FunctionMethod(f, forward.name, ()) for f in (forward, backward, setup))
+                yield FunctionClass(forward.name, *methods)
 
 
 def _key(node: ast.AST | None) -> str:
@@ -204,20 +193,18 @@ def _key(node: ast.AST | None) -> str:
 
 def _class_chain(
     node: ast.ClassDef, classes: dict[str, ast.ClassDef], names: ModuleAliases
-) -> Iterator[ast.ClassDef]:
-    """Yield the class and its bases in this file up to Function; nothing for any other class."""
+) -> list[ast.ClassDef]:
+    """Return the class and its bases in this file up to Function; none for any other class."""
     line = [node]
-    while True:
-        bases = line[-1].bases
-        if len(bases) != 1:
-            return
-        if names.dotted(bases[0]) in BASES:
-            yield from line
-            return
-        base = classes.get(bases[0].id) if isinstance(bases[0], ast.Name) else None
-        if base is None or base in line:
-            return
-        line.append(base)
+    while len(line[-1].bases) == 1:
+        (base,) = line[-1].bases
+        if names.dotted(base) in BASES:
+            return line
+        parent = classes.get(base.id) if isinstance(base, ast.Name) else None
+        if parent is None or parent in line:
+            break
+        line.append(parent)
+    return []
 
 
 def _method(

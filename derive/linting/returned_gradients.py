@@ -65,27 +65,22 @@ def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
             continue
         count = len(gradients)
         wanted = _argument_count(least, most, function.forward.star)
+        text = f"backward returns {_plural(count, 'gradient')}; forward has {wanted}"
         if event.value.listed:
             yield At(event.node, f"backward returns a list; return a tuple of {wanted}")
         elif count < least:
-            yield At(
-                event.node,
-                f"backward returns {_gradient_count(count)}; forward has {wanted} besides ctx"
-                if not function.setup
-                else f"backward returns {_gradient_count(count)}; forward has {wanted}",
-            )
+            yield At(event.node, text if function.setup else f"{text} besides ctx")
         elif not function.forward.star and any(_is_gradient(v) for v in gradients[most:]):
-            yield At(event.node, f"backward returns {_gradient_count(count)}; forward has {wanted}")
-
-
-def _gradient_count(count: int) -> str:
-    return f"{count} gradient{'s' * (count != 1)}"
+            yield At(event.node, text)
 
 
 def _argument_count(least: int, most: int, star: str | None) -> str:
     count = f"{least} to {most}" if least < most else f"{most}"
-    count = f"at least {least}" if star else count
-    return f"{count} argument{'s' * (count != '1')}"
+    return _plural(f"at least {least}" if star else count, "argument")
+
+
+def _plural(count: int | str, noun: str) -> str:
+    return f"{count} {noun}{'s' * (str(count) != '1')}"
 
 
 def _is_gradient(value: TrackedValue) -> bool:
@@ -143,11 +138,8 @@ def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
     if len(counts) == 1 and not reading.forward.of_kind("lost"):
         (count,) = counts
         if count < least or (count > most and not function.backward.star):
-            yield At(
-                function.backward.node,
-                f"backward takes {most} cotangent{'s' * (most != 1)}; "
-                f"forward returns {count} output{'s' * (count != 1)}",
-            )
+            given, made = _plural(most, "cotangent"), _plural(count, "output")
+            yield At(function.backward.node, f"backward takes {given}; forward returns {made}")
 
 
 # --------------------------------------------------------------------------------- needs input grad
@@ -302,16 +294,21 @@ Tested = tuple[ast.AST, set[int], int | None]
 
 
 def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
-    """Map each name to its assignments, each with its conditions on needs_input_grad[i]."""
+    """Map each name to its assignments, each with its conditions on needs_input_grad[i].
+
+    The conditions are the i of all, and the i of one that is ``needs_input_grad[i]`` itself.
+    """
     found: dict[str, list[Tested]] = {}
+    flag = rf"{re.escape(backward.ctx)}\.needs_input_grad\[(\d+)\]"
 
     def visit(body: list[ast.stmt], numbers: set[int], exact: int | None) -> None:
         for statement in body:
             if isinstance(statement, ast.If):
-                inner = _flag_indices(statement.test, backward.ctx)
-                only = _exact_flag_index(statement.test, backward.ctx)
-                here = only if only is not None else None if inner is None else exact
-                visit(statement.body, numbers | (inner or set()), here)
+                test = ast.unparse(statement.test)
+                inner = set(map(int, re.findall(flag, test)))
+                alone = re.fullmatch(flag, test)
+                here = int(alone[1]) if alone else exact if inner else None
+                visit(statement.body, numbers | inner, here)
                 visit(statement.orelse, numbers | {-1}, None)
                 continue
             for node in ast.walk(statement):
@@ -319,9 +316,9 @@ def _tests_of_names(backward: FunctionMethod) -> dict[str, list[Tested]]:
                     if not _is_none(statement):
                         found.setdefault(node.id, []).append((statement, numbers, exact))
             if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
-                names = [n.id for n in ast.walk(statement) if isinstance(n, ast.Name)]
-                for name in names:
-                    found.setdefault(name, []).append((statement, {-1}, None))
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Name):
+                        found.setdefault(node.id, []).append((statement, {-1}, None))
 
     visit(backward.node.body, set(), None)
     return found
@@ -333,18 +330,6 @@ def _is_none(statement: ast.stmt) -> bool:
         return False
     values = statement.value.elts if isinstance(statement.value, ast.Tuple) else [statement.value]
     return all(isinstance(v, ast.Constant) and v.value is None for v in values)
-
-
-def _flag_indices(test: ast.expr, ctx: str) -> set[int] | None:
-    """Return the i of each needs_input_grad[i] in a condition; None for any other condition."""
-    found = re.findall(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
-    return set(map(int, found)) if found else None
-
-
-def _exact_flag_index(test: ast.expr, ctx: str) -> int | None:
-    """Return the i of a condition that is needs_input_grad[i], else None."""
-    found = re.fullmatch(rf"{re.escape(ctx)}\.needs_input_grad\[(\d+)\]", ast.unparse(test))
-    return int(found[1]) if found else None
 
 
 def flag_of_copy(reading: FunctionReading) -> Iterator[At]:

@@ -81,10 +81,10 @@ def _described(reading: FunctionReading, value: TrackedValue) -> str:
     if value.items is not None:
         return "tensors"
     kind = reading.kind(value)
-    name = reading.input_name(value)
     if kind == "input":
+        name = reading.input_name(value)
         return f"the input `{name}`" if name else "an input"
-    return {"output": "an output of forward"}.get(kind, "a tensor")
+    return "an output of forward" if kind == "output" else "a tensor"
 
 
 def second_save(reading: FunctionReading) -> Iterator[At]:
@@ -129,10 +129,11 @@ def second_save(reading: FunctionReading) -> Iterator[At]:
              return x * y
     ```
     """
+    saves = [event.node for event in reading.keeping.of_kind("save_for_backward")]
     for body in _statement_lists(reading):
         seen = None
         for statement in body:
-            if reading.is_save(statement):
+            if isinstance(statement, ast.Expr) and statement.value in saves:
                 if seen is not None:
                     yield At(statement, f"this call replaces the tensors saved in line {seen}")
                 seen = statement.lineno
@@ -201,7 +202,10 @@ def unmarked_change(reading: FunctionReading) -> Iterator[At]:
         if value.roots <= seen:
             continue
         seen |= value.roots
-        if numbers <= reading.differentiable and not reading.through_data(event.node):
+        parts = ast.walk(event.node)
+        if any(isinstance(n, ast.Attribute) and n.attr == "data" for n in parts):
+            continue  # around autograd on purpose
+        if numbers <= reading.differentiable:
             yield At(
                 event.node,
                 f"forward changes the input {listed([reading.input_name(value)])} in place; "

@@ -11,15 +11,7 @@ from typing import NamedTuple
 from derive.linting.calls import is_launch
 from derive.linting.flow import Flow
 from derive.linting.functions import FunctionClass, ModuleAliases
-from derive.linting.values import (
-    UNKNOWN,
-    Event,
-    Token,
-    TrackedValue,
-    deep_roots,
-    join_values,
-    token_value,
-)
+from derive.linting.values import UNKNOWN, Token, TrackedValue, deep_roots, join_values, token_value
 
 
 @dataclass(frozen=True)
@@ -37,20 +29,19 @@ class FunctionReading:
     @cached_property
     def outputs(self) -> list[tuple[TrackedValue, ...] | None]:
         """The outputs at each return of forward; None if their number is unknown."""
-        return [_returned_items(event.value) for event in self.forward.of_kind("return")]
+        return _returns(self.forward)
 
     @cached_property
     def gradients(self) -> list[tuple[TrackedValue, ...] | None]:
         """The gradients at each return of backward; None if their number is unknown."""
-        return [_returned_items(event.value) for event in self.backward.of_kind("return")]
+        return _returns(self.backward)
 
     @cached_property
     def differentiable(self) -> frozenset[int]:
         """The inputs that get a gradient at some return; empty if the layout is unknown."""
-        if not self.gradients or None in self.gradients:
+        if None in self.gradients:
             return frozenset()
-        several = [g for g in self.gradients if g is not None]
-        return frozenset(n for g in several for n, value in enumerate(g) if not value.none)
+        return frozenset(n for g in self.gradients for n, v in enumerate(g or ()) if not v.none)
 
     @property
     def saved(self) -> tuple[TrackedValue, ...]:
@@ -60,22 +51,21 @@ class FunctionReading:
     @cached_property
     def returned(self) -> list[TrackedValue]:
         """The gradients at all returns of backward, except None and zeros."""
-        found = []
-        for event in self.backward.of_kind("return"):
-            items = _returned_items(event.value)
-            found += [v for v in ((event.value,) if items is None else items) if not v.void]
-        return found
+        events = zip(self.backward.of_kind("return"), self.gradients, strict=True)
+        several = ((event.value,) if items is None else items for event, items in events)
+        return [v for items in several for v in items if not v.void]
 
     @cached_property
     def results(self) -> list[TrackedValue]:
         """The values at all returns of forward."""
-        events = self.forward.of_kind("return")
-        return [v for e in events for v in (_returned_items(e.value) or (e.value,))]
+        events = zip(self.forward.of_kind("return"), self.outputs, strict=True)
+        return [v for event, items in events for v in (items or (event.value,))]
 
     def smooth(self, value: TrackedValue) -> bool:
         """True if a value of forward depends on an input that has a gradient."""
-        return any(t.kind == "input" and t.key in self.differentiable for t in value.slopes) or any(
-            t.kind == "output" for t in value.slopes
+        return any(
+            t.kind == "output" or (t.kind == "input" and t.key in self.differentiable)
+            for t in value.slopes
         )
 
     def kind(self, value: TrackedValue) -> str:
@@ -105,12 +95,6 @@ class FunctionReading:
             return self.backward.kept.get(token.key)
         return None
 
-    def is_save(self, statement: ast.stmt) -> bool:
-        """True if a statement is a call of save_for_backward."""
-        return isinstance(statement, ast.Expr) and any(
-            statement.value is event.node for event in self.keeping.of_kind("save_for_backward")
-        )
-
     def in_test(self, node: ast.AST) -> bool:
         """True if an expression of backward is a condition, or part of one."""
         return any(
@@ -119,10 +103,6 @@ class FunctionReading:
             if isinstance(one, ast.If | ast.IfExp | ast.While)
             for part in ast.walk(one.test)
         )
-
-    def through_data(self, node: ast.AST) -> bool:
-        """True if an in-place change goes through ``.data``, around autograd on purpose."""
-        return any(isinstance(n, ast.Attribute) and n.attr == "data" for n in ast.walk(node))
 
     def input_name(self, value: TrackedValue) -> str:
         """Return the name of the input that a value is or shares memory with; '' if none."""
@@ -170,10 +150,9 @@ def _forward_flow(
     """The flow of forward, and that of setup_context where there is one."""
     ctx = "" if function.setup else function.forward.ctx
     forward = Flow(names, ctx, {}, graph=False)
-    inputs = {
-        name: token_value(Token("input", n), n in tensors) for n, name in enumerate(function.inputs)
-    }
-    forward.env |= inputs
+    for n, name in enumerate(function.inputs):
+        forward.env[name] = token_value(Token("input", n), n in tensors)
+    inputs = tuple(forward.env.values())
     if function.forward.star:
         forward.env[function.forward.star] = UNKNOWN
     forward.run(function.forward.node.body)
@@ -181,7 +160,7 @@ def _forward_flow(
         return forward, forward
     keeping = Flow(names, function.setup.ctx, {}, graph=False)
     _, *taken = function.setup.parameters
-    given = UNKNOWN if function.forward.star else TrackedValue(items=tuple(inputs.values()))
+    given = UNKNOWN if function.forward.star else TrackedValue(items=inputs)
     for name, value in zip(taken, (given, _setup_outputs(forward)), strict=False):
         keeping.env[name] = value
     keeping.run(function.setup.node.body)
@@ -210,9 +189,13 @@ def _returned_items(value: TrackedValue) -> tuple[TrackedValue, ...] | None:
     return (value,) if value.tensor or value.none else None
 
 
+def _returns(flow: Flow) -> list[tuple[TrackedValue, ...] | None]:
+    return [_returned_items(event.value) for event in flow.of_kind("return")]
+
+
 def _setup_outputs(forward: Flow) -> TrackedValue:
     """Return the argument ``output`` of setup_context."""
-    several = [_returned_items(event.value) for event in forward.of_kind("return")]
+    several = _returns(forward)
     if not several or several[0] is None or len({len(s or ()) for s in several}) != 1:
         return UNKNOWN
     items = tuple(token_value(Token("output", n), v.tensor) for n, v in enumerate(several[0]))
@@ -236,19 +219,13 @@ def _saved_values(keeping: Flow) -> tuple[TrackedValue, ...] | None:
 
 def _starred(function: FunctionClass, forward: Flow) -> TrackedValue:
     """Return the cotangents in ``*grads``."""
-    several = {len(s) if s is not None else None for s in map(_returned_items, _returns(forward))}
+    several = {None if s is None else len(s) for s in _returns(forward)}
     (count,) = several if len(several) == 1 else (None,)
     first = len(function.cotangents)
     if count is not None and count >= first:
-        return TrackedValue(
-            items=tuple(token_value(Token("cotangent", n)) for n in range(first, count))
-        )
-    one = token_value(Token("cotangent", -1), tensor=False)
-    return one
-
-
-def _returns(forward: Flow) -> list[TrackedValue]:
-    return [event.value for event in forward.of_kind("return")]
+        tokens = (Token("cotangent", n) for n in range(first, count))
+        return TrackedValue(items=tuple(map(token_value, tokens)))
+    return token_value(Token("cotangent", -1), tensor=False)
 
 
 @dataclass(frozen=True)
@@ -286,11 +263,6 @@ def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str
         if not more:
             return frozenset(found)
         found |= more
-
-
-def first(events: list[Event]) -> Event | None:
-    """Return the event that comes first in the file."""
-    return min(events, key=lambda e: (e.node.lineno, e.node.col_offset), default=None)  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------ finding

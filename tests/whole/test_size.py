@@ -19,7 +19,7 @@ LIMITS = {
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
-    "derive/linting": 3_000,
+    "derive/linting": 2_860,
     "derive/loaded": 100,
     "derive/lowering": 11_890,
     "derive/module": 6_200,
