@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import torch
+
 from derive.api import source
 from derive.auditing.forward import Subject, function_class, unjudged
 from derive.auditing.isolation import SECONDS, EndedError, isolated
@@ -140,8 +142,6 @@ def _prepare_explanations() -> None:
 
     An explanation imports hundreds of modules, which takes longer than the explanation itself.
     """
-    import torch
-
     # An audit goes on without what this prepares.
     with suppress(Exception), torch.random.fork_rng(devices=[]):
         source(read_torch(lambda x: x * x, torch.ones(2, 3)))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
+import torch
+
 from derive.auditing.findings import FRAGILE, REMARK, WRONG, AuditFinding, by_how_much
 from derive.auditing.forward import (
     TOLERANCES,
@@ -280,8 +282,6 @@ class Judge:
 
     def is_kink(self, made: Outcome, n: int, tolerance: float) -> bool:
         """True if the one-sided slopes differ at the elements where the gradient is most wrong."""
-        import torch
-
         given, right = made.given.get(n), made.right[n]
         given = torch.zeros_like(right) if given is None else given
         if given.shape != right.shape or not bool(given.isfinite().all()):
@@ -308,8 +308,6 @@ class Judge:
 
         Where values that tie grow alike, the slope does not jump: it is the sum of their gradients.
         """
-        import torch
-
         with suppress(Exception):
             found = by_autograd(self.subject, made.args, made.cotangents) or {}
             if near(made.given[n], found[n], tolerance):
@@ -354,8 +352,6 @@ class Judge:
 
     def as_given(self, example: tuple[Any, ...]) -> Iterator[AuditFinding]:
         """Check the example unchanged, with its own strides and dtypes."""
-        import torch
-
         dtypes = {a.dtype for n, a in enumerate(example) if is_float(a)}
         given = tuple(
             a.detach() if is_float(a) and n not in self.subject.owned else a
@@ -368,8 +364,6 @@ class Judge:
 
     def _narrow(self, args: tuple[Any, ...], condition: str, silent: str) -> Iterator[AuditFinding]:
         """Check in a narrower dtype, if autograd of the forward is accurate enough there."""
-        import torch
-
         bits = min(torch.finfo(a.dtype).bits for a in args if is_float(a))
         tolerance = max(5 * TOLERANCES[max(bits, 16)], self.subject.tolerance)
         wide = widened(args)
@@ -459,8 +453,6 @@ class Judge:
 
     def in_half(self) -> Iterator[AuditFinding]:
         """Check in bfloat16, if the forward supports it and no example has that dtype."""
-        import torch
-
         given = {a.dtype for e in self.examples for a in e if is_float(a)}
         if self.subject.dtype is not None or torch.bfloat16 in given:
             return
@@ -472,8 +464,6 @@ class Judge:
 
     def under_autocast(self) -> Iterator[AuditFinding]:
         """Run forward under autocast, backward outside, as a training loop does: a remark."""
-        import torch
-
         condition = "under autocast"
         if self.subject.dtype is not None or self.subject.owned or not self.enter(condition):
             return
@@ -515,8 +505,6 @@ def _is_right(
 
 def _place(subject: Subject, made: Outcome, given: Sequence[Any], along: Mapping[int, Any]) -> str:
     """Name the first element of the outputs with a wrong tangent."""
-    import torch
-
     for k, g in enumerate(made.cotangents):
         for place in range(0 if g is None else min(g.numel(), _PLACES)):
             one = (torch.arange(g.numel(), device=g.device) == place).reshape(g.shape).to(g)
@@ -535,8 +523,6 @@ def _place(subject: Subject, made: Outcome, given: Sequence[Any], along: Mapping
 
 def _unit(arg: Any, place: int) -> Any:
     """Return a direction along one element, as long as it is."""
-    import torch
-
     unit = torch.zeros(arg.numel(), dtype=torch.float64)
     unit[place] = max(float(arg.detach().reshape(-1)[place].abs()), 1.0)
     return unit.reshape(arg.shape).to(arg.device)
@@ -544,8 +530,6 @@ def _unit(arg: Any, place: int) -> Any:
 
 def widened(args: Sequence[Any]) -> tuple[Any, ...]:
     """Cast float tensors to float64, except parameters of modules."""
-    import torch
-
     own = (torch.nn.Parameter,)
     return tuple(
         cast(a.detach() if is_float(a) and not isinstance(a, own) else a, torch.float64)
@@ -580,8 +564,6 @@ def _error_at(judge: Judge, base: Point, who: str, n: int, factor: float) -> flo
 
 def _near_by(subject: Subject, made: Outcome, n: int) -> list[Any]:
     """Return the right gradient at randomly perturbed points, to compare with at a kink."""
-    import torch
-
     found = []
     random = torch.Generator().manual_seed(1)
     for _ in range(_NEAR_BY):

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from types import MethodType
 from typing import Any
 
+import torch
+
 from derive.auditing.conditions import Judge, runs
 from derive.auditing.forward import Subject
 from derive.auditing.gradients import Outcome, outcome, random_cotangents
@@ -42,8 +44,6 @@ def _with_copies(value: Any, copies: dict[int, Any]) -> Any:
 
     ``copies`` has the copies of modules and of their parameters by the ids of the originals.
     """
-    import torch
-
     if type(value) in (list, tuple):
         return type(value)(_with_copies(part, copies) for part in value)
     if type(value) is dict:

@@ -13,6 +13,8 @@ from dataclasses import replace as changed
 from itertools import product
 from typing import Any
 
+import torch
+
 from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.substitution import replace
 from derive.auditing.conditions import runs
@@ -398,8 +400,6 @@ def _explain_dropped_cotangents(
 
 def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
     """True if the cotangent of output k changes the right gradient, but not the given one."""
-    import torch
-
     other = tuple(
         g if g is None or m != k else torch.zeros_like(g) for m, g in enumerate(made.cotangents)
     )

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+import torch
+
 from derive.auditing.points import cast, inner, is_float, random_like
 from derive.errors import DeriveError
 
@@ -83,8 +85,6 @@ class Subject:
     """True if backward must not be called twice."""
 
     def __post_init__(self) -> None:
-        import torch
-
         if not _is_function(self.function):
             raise DeriveError(
                 f"{self.function!r} is not a torch.autograd.Function; pass the class itself, or a "
@@ -119,8 +119,6 @@ class Subject:
     @contextmanager
     def moved(self, args: Sequence[Any], values: Sequence[Any]) -> Iterator[None]:
         """Temporarily set module parameters to these values, since the forward reads them there."""
-        import torch
-
         kept = {n: args[n].detach().clone() for n in self.owned}
         with torch.no_grad():
             for n in kept:
@@ -135,8 +133,6 @@ class Subject:
     @property
     def has_setup(self) -> bool:
         """True if the Function defines setup_context, so that forward takes no ctx."""
-        import torch
-
         return self.function.setup_context is not torch.autograd.Function.setup_context
 
     def names(self, count: int) -> tuple[str, ...]:
@@ -179,8 +175,6 @@ class Subject:
 
     def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run the forward or the reference with torch operations under autograd."""
-        import torch
-
         if self.copied:
             args = [a.clone() if is_float(a) else a for a in args]
         with same_draws(), torch.enable_grad():
@@ -233,8 +227,6 @@ class Subject:
 
     def applied(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run Function.apply, with its own backward attached."""
-        import torch
-
         with same_draws(), torch.enable_grad():
             return self._cast_back(tensors_of(self.function.apply(*self._cast(args))))
 
@@ -242,8 +234,6 @@ class Subject:
 @contextmanager
 def same_draws() -> Iterator[None]:
     """Fix the random seed inside the block, and restore the state afterwards."""
-    import torch
-
     with torch.random.fork_rng(devices=[]):
         if torch.accelerator.is_available():
             torch.manual_seed(0)
@@ -255,8 +245,6 @@ def same_draws() -> Iterator[None]:
 
 def function_class(given: Any) -> Any:
     """Return the Function with the parts of a ``torch.library.custom_op``; else what is given."""
-    import torch
-
     names = ("_init_fn", "_setup_context_fn", "_backward_fn")
     if inspect.isclass(given) or not all(hasattr(given, name) for name in names):
         return given
@@ -275,8 +263,6 @@ def function_class(given: Any) -> Any:
 
 
 def _is_function(value: Any) -> bool:
-    import torch
-
     return inspect.isclass(value) and issubclass(value, torch.autograd.Function)
 
 
@@ -333,8 +319,6 @@ def right_gradients(
 
     With a reference, autograd of it is right by definition, whatever the slope is.
     """
-    import torch
-
     try:
         found = by_autograd(subject, args, cotangents)
     except RuntimeError as error:
@@ -360,8 +344,6 @@ def by_autograd(
 
     If no output requires a gradient: zeros with a reference, else None.
     """
-    import torch
-
     leaves = leaves_of(subject, args)
     outputs = subject.plain(with_leaves(args, leaves, True))
     pairs = [
@@ -381,8 +363,6 @@ def by_autograd(
 
 
 def _zeros(leaves: Mapping[int, Any]) -> dict[int, Any]:
-    import torch
-
     return {n: torch.zeros_like(leaf) for n, leaf in leaves.items()}
 
 
@@ -412,15 +392,11 @@ def _is_slope_along(
 
 def _step_lengths(tensor: Any) -> Any:
     """Return step lengths for the elements: their own size, or the mean of the tensor."""
-    import torch
-
     usual = float(tensor.detach().double().abs().mean()) if tensor.numel() else 1.0
     return torch.clamp(tensor.detach().abs(), min=0.1 * usual if usual else 1.0)
 
 
 def _weighted_outputs(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> float:
-    import torch
-
     with torch.no_grad():
         outputs = subject.plain([a.detach().clone() if is_float(a) else a for a in args])
     return sum(inner(o, g) for o, g in zip(outputs, cotangents, strict=False) if g is not None)
@@ -465,8 +441,6 @@ def differences(
 
     In a large tensor only some elements are computed, and the others are nan.
     """
-    import torch
-
     found, most = {}, 0.0
     wanted = subject.wanted(args)
     count = max(8, _MOST_DIFFERENCES // max(1, len(wanted)))
@@ -494,8 +468,6 @@ def differences(
 
 def check_reference(subject: Subject, args: Sequence[Any]) -> None:
     """Raise a DeriveError if the reference computes other outputs than the forward."""
-    import torch
-
     if subject.reference is None:
         return
     own, said = subject.own(args), subject.plain(args)

@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch.autograd import forward_ad
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
 from derive.auditing.forward import Subject, leaves_of, right_gradients, unjudged, with_leaves
 from derive.auditing.points import inner, is_float, is_tensor, random_like, wide_of
 
@@ -131,8 +136,6 @@ def _engine_gradients(
     leaves: Mapping[int, Any], outputs: Sequence[Any], cotangents: Sequence[Any], retained: bool
 ) -> dict[int, Any]:
     """Return the gradients from the engine; some Functions support backward() only."""
-    import torch
-
     try:
         found = torch.autograd.grad(
             outputs, list(leaves.values()), cotangents, allow_unused=True, retain_graph=retained
@@ -176,8 +179,6 @@ def _compare_second_call(
 
 def _call_backward(subject: Subject, made: Outcome, outputs: Sequence[Any], node: Any) -> Any:
     """Call backward directly: its result, an error text, or None if it cannot be reached."""
-    import torch
-
     if getattr(node, "_forward_cls", None) is not subject.function:
         return None
     every = [g if g is None else _clone_with_layout(g) for g in made.cotangents]
@@ -195,8 +196,6 @@ def _call_backward(subject: Subject, made: Outcome, outputs: Sequence[Any], node
 
 def _dense(gradient: Any) -> Any:
     """Return a sparse gradient, as that of an embedding, as a plain tensor; others as they are."""
-    import torch
-
     if is_tensor(gradient) and gradient.layout != torch.strided:
         return gradient.to_dense()
     return gradient
@@ -232,8 +231,6 @@ def _clone_with_layout(cotangent: Any) -> Any:
 
 
 def _equal_with_nan(a: Any, b: Any) -> bool:
-    import torch
-
     return torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
 
 
@@ -242,8 +239,6 @@ def near(given: Any, right: Any, tolerance: float) -> bool:
 
     None means 0. Where the right one is nan, any value is accepted.
     """
-    import torch
-
     if given is None:
         given = torch.zeros_like(right)
     if given.shape != right.shape:
@@ -260,10 +255,6 @@ def near(given: Any, right: Any, tolerance: float) -> bool:
 
 def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) -> int:
     """Return the bits of the narrowest float dtype in forward and backward."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
     met = {64}
 
     class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -292,8 +283,6 @@ def narrowest(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any]) 
 def tangents(subject: Subject, args: Sequence[Any], along: Mapping[int, Any]) -> list[Any]:
     """Return the tangents of the outputs along directions of arguments; None means 0."""
     import warnings
-
-    from torch.autograd import forward_ad
 
     dual: Any = forward_ad.make_dual
     unpacked: Any = forward_ad.unpack_dual
@@ -329,8 +318,6 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
 
     '' if the forward's own second derivative fails.
     """
-    import torch
-
     wanted = subject.wanted(args)
 
     def twice(run: Callable[[Sequence[Any]], tuple[Any, ...]]) -> Any:

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from select import select
 from typing import Any, TypeVar
 
+import torch
+
 T = TypeVar("T")
 
 Enter = Callable[[str], bool]
@@ -65,8 +67,6 @@ def isolated(run: Callable[[Enter], T], seconds: float = SECONDS) -> tuple[T, di
 
 def may_fork() -> bool:
     """True if forking this process is safe."""
-    import torch
-
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return False  # a fork lacks the threads of the process group
     return sys.platform == "linux" and not bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
@@ -121,8 +121,6 @@ def _fork_once(
 def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) -> None:
     """Run, send the result, and exit without any cleanup of the parent's state."""
     import faulthandler
-
-    import torch
 
     faulthandler.disable()  # the parent reports a crash
     gc.freeze()  # to look for garbage in what both processes share would copy its memory

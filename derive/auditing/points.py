@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import torch
+
 Classes = Callable[[int, int, int], Hashable]
 """Maps (argument, axis, size) to a size class."""
 
@@ -29,8 +31,6 @@ def cast(value: Any, dtype: Any) -> Any:
 
     A parameter that already has the dtype is returned as is: the module that owns it reads it.
     """
-    import torch
-
     if is_float(value):
         if isinstance(value, torch.nn.Parameter) and value.dtype is dtype:
             return value
@@ -49,15 +49,11 @@ def by_size(argument: int, axis: int, size: int) -> Hashable:
 
 def is_tensor(value: Any) -> bool:
     """True for a torch tensor."""
-    import torch
-
     return isinstance(value, torch.Tensor)
 
 
 def is_strided(tensor: Any) -> bool:
     """True if a tensor is strided, not sparse."""
-    import torch
-
     return bool(tensor.layout is torch.strided)
 
 
@@ -73,8 +69,6 @@ def is_float(value: Any) -> bool:
 
 def is_plain(tensor: Any) -> bool:
     """True if the tensor is no subclass, whose extra state would be lost."""
-    import torch
-
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
@@ -100,8 +94,6 @@ def resized(
     args: Sequence[Any], of: Classes, sizes: Mapping[Hashable, int], seed: int, whole: bool = False
 ) -> tuple[Any, ...]:
     """Return float64 arguments of these sizes; with ``whole`` their values are small integers."""
-    import torch
-
     random = torch.Generator().manual_seed(seed)
     least = min([n for n in sizes.values() if n > 0], default=2)
     made: list[Any] = []
@@ -156,8 +148,6 @@ def _has_fraction(tensor: Any) -> bool:
 
 def random_like(tensor: Any, seed: int, whole: bool = False) -> Any:
     """Return a random tensor of this shape and dtype, as a cotangent or a direction."""
-    import torch
-
     random = torch.Generator().manual_seed(seed)
     shape = (*tensor.shape, 2) if tensor.is_complex() else tensor.shape
     if whole:

@@ -19,6 +19,8 @@ from io import StringIO
 from itertools import chain
 from typing import Any
 
+import torch
+
 from derive.auditing.edits import edits, saved
 from derive.auditing.forward import Context, Subject, same_draws, tensors_of
 from derive.auditing.gradients import Outcome, near
@@ -146,8 +148,6 @@ class _Search:
             context, _, outputs = subject.context(made.args)
         else:
             outputs = made.cotangents
-        import torch
-
         given = tuple(
             (torch.zeros_like(o) if is_float(o) else None) if g is None else g
             for g, o in zip(made.cotangents, outputs, strict=False)
@@ -167,8 +167,6 @@ class _Search:
 
     def _run(self, point: _Point, code: types.CodeType) -> tuple[Any, ...]:
         """Run the edited code; return the gradients."""
-        import torch
-
         space = {**self.backward.globals, **point.extras}
         exec(code, space)
         with torch.no_grad(), same_draws():

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement, product
 from typing import Any
 
+import torch
+
 from derive.auditing.points import (
     Point,
     cast,
@@ -137,8 +139,6 @@ def _nearly_equal(a: Any, b: Any) -> bool:
 
 
 def _eye(t: Any) -> Any:
-    import torch
-
     return torch.eye(t.shape[-1], dtype=t.dtype, device=t.device).expand(t.shape)
 
 
@@ -147,8 +147,6 @@ def _is_orthogonal(t: Any) -> bool:
 
 
 def _is_positive_definite(t: Any) -> bool:
-    import torch
-
     return _is_symmetric(t) and bool((torch.linalg.eigvalsh(t) > 0).all())
 
 
@@ -198,15 +196,11 @@ def _is_in_unit_interval(t: Any) -> bool:
 
 
 def _nearest_orthogonal(t: Any) -> Any:
-    import torch
-
     q, r = torch.linalg.qr(t)
     return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
 
 
 def _made_definite(t: Any) -> Any:
-    import torch
-
     t = (t + t.mT) / 2
     least = torch.linalg.eigvalsh(t).amin(-1)[..., None, None]
     usual = t.diagonal(dim1=-2, dim2=-1).abs().mean(-1)[..., None, None]
@@ -214,8 +208,6 @@ def _made_definite(t: Any) -> Any:
 
 
 def _hot(t: Any) -> Any:
-    import torch
-
     return torch.nn.functional.one_hot(t.argmax(-1), t.shape[-1]).to(t.dtype)
 
 
@@ -352,8 +344,6 @@ class Structure:
 
     def resized(self, sizes: Mapping[Sizes, int], seed: int) -> tuple[Any, ...]:
         """Return float64 arguments of these sizes, with perturbed elements of the first example."""
-        import torch
-
         random = torch.Generator().manual_seed(seed)
         made: dict[Path, Any] = {}
         for path, old in tensors_in(self.args):
@@ -374,8 +364,6 @@ class Structure:
 
     def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Cast an example to float64, projected onto the kinds of its tensors."""
-        import torch
-
         made = {}
         for path, t in tensors_in(tuple(args)):
             if is_float(t) and path not in self.kept:
@@ -385,8 +373,6 @@ class Structure:
 
     def moved(self, path: Path, values: Any, random: Any, larger: bool = False) -> Any:
         """Scale each element by a random factor, below 1 or above, and project onto the kind."""
-        import torch
-
         values, kind = values.double(), self.kinds.get(path)
         if kind is not None and not kind.moves:
             return kind.keep(values)
@@ -400,8 +386,6 @@ class Structure:
 
     def _positions(self, old: Any, new: Any, sizes: Mapping[Sizes, int]) -> Any:
         """Wrap integers below the smallest class size that bounded them before."""
-        import torch
-
         if not old.numel():
             return new
         largest = int(old.max())
@@ -416,8 +400,6 @@ class Structure:
 
         Ascending integers, as the numbers of segments, ascend again.
         """
-        import torch
-
         whole = {p: t for p, t in tensors_in(self.args) if is_integer(t) and p in made}
         done: dict[Path, tuple[Path, int]] = {}
         for path, old in whole.items():
@@ -442,8 +424,6 @@ class Structure:
 
 def permuted_axis(tensor: Any) -> int | None:
     """Return the axis along which an integer tensor permutes all positions."""
-    import torch
-
     if tensor.dtype is torch.bool or not tensor.ndim:
         return None
     for axis, size in enumerate(tensor.shape):

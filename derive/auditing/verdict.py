@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+import torch
+
 from derive.auditing.conditions import Judge, runs, widened
 from derive.auditing.examples import (
     call_groups,
@@ -248,8 +250,6 @@ class Audit:
 
     def _jvp(self, constant: Iterable[int]) -> Iterator[InputVerdict]:
         """Yield the row of the Function's own jvp, judged at the examples and at other sizes."""
-        import torch
-
         base: Any = torch.autograd.Function
         if self.subject.function.jvp is base.jvp or not self.enter("in jvp"):
             return
@@ -364,8 +364,6 @@ class Audit:
 
     def _is_unread(self, made: Outcome, n: int) -> bool:
         """True if forward's outputs do not depend on the argument."""
-        import torch
-
         right = made.right[n]
         if bool(right.nan_to_num(1).any()) or n in self.subject.owned:
             return False
@@ -446,8 +444,6 @@ class Audit:
         )
 
     def _unexplained(self, n: int) -> str:
-        import torch
-
         if all(not bool(o.right[n].nan_to_num(0).any()) for o in self.outcomes):
             return (
                 "it is 0 everywhere, as forward only jumps, and backward gives another; if that is "

@@ -14,6 +14,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_flatten, tree_is_leaf, tree_unflatten
+
 from derive.errors import DeriveError
 from derive.tracing.names import notation_name
 
@@ -22,8 +25,6 @@ def bind(
     function: Any, examples: Sequence[Any], named: Mapping[str, Any]
 ) -> inspect.BoundArguments:
     """Bind the arguments of a call to their names, with defaults."""
-    import torch
-
     target = function.forward if isinstance(function, torch.nn.Module) else function
     if isinstance(function, type):
         name = function.__name__
@@ -73,9 +74,6 @@ def as_function(
     attributes that a method sets, which each call restores. ``kinds`` has the dataclass of a
     result, of which a call returns the fields as a dict.
     """
-    import torch
-    from torch.utils._pytree import tree_is_leaf
-
     module = function if isinstance(function, torch.nn.Module) else None
     tensors, places = collected(bound)
     arguments: Any = (list(bound.args), dict(bound.kwargs))
@@ -121,8 +119,6 @@ def as_function(
 
 def collected(bound: inspect.BoundArguments) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     """Return (the tensors of a call by name, their paths in the arguments)."""
-    import torch
-
     tensors: dict[str, Any] = {}
     arguments = (list(bound.args), dict(bound.kwargs))
     labelled = _labels(list(bound.arguments), bound, len(arguments[0]))
@@ -198,8 +194,6 @@ def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
 @contextmanager
 def unchanged_containers(arguments: Any) -> Iterator[Any]:
     """Yield a copy of the lists and dicts of arguments; raise if a call changes one of them."""
-    from torch.utils._pytree import tree_flatten, tree_unflatten
-
     before, structure = tree_flatten(arguments)
     copied = tree_unflatten(before, structure)
     yield copied
@@ -233,8 +227,6 @@ def restored_attributes(function: Any) -> Iterator[Callable[[], list[str]]]:
 
 def _owners(function: Any) -> dict[str, Any]:
     """Return the modules in a function, or the object of a method, by their names."""
-    import torch
-
     owner = function.__self__ if inspect.ismethod(function) else function
     if isinstance(owner, torch.nn.Module):
         return dict(owner.named_modules())
@@ -308,8 +300,6 @@ def key_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
 
 def _argument_key(x: Any, inside: bool = False) -> Hashable | None:
     """Return the key of an argument, or of an element of one: there, a number is no parameter."""
-    import torch
-
     kind = type(x)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return x.dtype, x.shape

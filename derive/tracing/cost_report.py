@@ -7,6 +7,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
 from derive.errors import DeriveError
 from derive.show.tables import Table, Tabular
 
@@ -58,10 +63,6 @@ def cost_of(
     with_data: bool = False,
 ) -> CallCost | None:
     """Return the cost of a call; None if it cannot run, without data unless ``with_data``."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._pytree import tree_leaves
-
     kept: dict[int, int] = {}
 
     def pack(t: Any) -> Any:
@@ -145,9 +146,6 @@ def bytes_text(count: int) -> str:
 
 def counting() -> Any:
     """Return a context that counts calls, flops, bytes and elements of operations."""
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
     from torch.utils.flop_counter import flop_registry
 
     def tensors(x: Any) -> Sequence[Any]:
@@ -288,8 +286,6 @@ def report(target: Any, *args: Any, **named: Any) -> Report:
     >>> [(row.name, row.derived) for row in derive.report(model, torch.ones(2, 3)).rows]
     [('model', True)]
     """
-    import torch
-
     if not (hasattr(target, "known") or hasattr(target, "_derived")):
         raise DeriveError(
             f"{type(target).__name__} is neither a model that derive.replace returned nor a "

@@ -23,6 +23,10 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves, tree_unflatten
+
 from derive.errors import DeriveError, DeriveWarning
 from derive.memory import loaded
 from derive.notation.operation import Operation
@@ -82,8 +86,6 @@ class LoadedFunction:
     """True of tensors with sizes that the code is right for; None if it rejects others."""
 
     def __call__(self, tensors: Mapping[str, Any], numbers: Mapping[str, float]) -> Any:
-        from torch.utils._pytree import tree_unflatten
-
         if self.fits is not None and not self.fits(tensors):
             raise ValueError("a part is longer than its axis, or a tensor larger than is assumed")
         steps, tensors = self.prepared, self.computed.added(tensors)
@@ -112,14 +114,10 @@ class LoadedFunction:
 
 def _transformed() -> bool:
     """True if a transform of torch.func or forward mode is active."""
-    import torch
-
     return _in_forward_mode() or torch._C._are_functorch_transforms_active()
 
 
 def _in_forward_mode() -> bool:
-    import torch
-
     level: int = torch.autograd.forward_ad._current_level
     return level >= 0
 
@@ -180,8 +178,6 @@ class KnownReadings:
 
         `UNCHANGED` if the original function is to run.
         """
-        import torch
-
         if self.held and _in_forward_mode():
             return UNCHANGED
         if torch.compiler.is_compiling() or _runs_plainly(owner):
@@ -211,8 +207,6 @@ class KnownReadings:
 
     def leave(self, key: Any) -> None:
         """Record that the original function runs such calls, unless a transform is active."""
-        import torch
-
         if key is not None and not torch._C._are_functorch_transforms_active():
             if len(self.unchanged) >= MOST:
                 self.unchanged.clear()
@@ -233,9 +227,6 @@ class KnownReadings:
         self, function: Any, bound: inspect.BoundArguments, name: str, warn: bool
     ) -> LoadedFunction | None:
         """Return the code for these arguments, read now if it is new; else None."""
-        import torch
-        from torch.utils._pytree import tree_leaves
-
         numbers = numbers_of(bound)
         try:
             key = _mode(function), _reading_key(bound)
@@ -274,8 +265,6 @@ class KnownReadings:
         warn: bool,
     ) -> LoadedFunction | None:
         """Read the function for these arguments; return None if derived code is not to run."""
-        from torch.utils._pytree import tree_leaves
-
         found = self.made.get(key) or []
         again = key in self.cheaper
         self.called += [x for x in tree_leaves(dict(bound.arguments)) if callable(x)]
@@ -316,8 +305,6 @@ class KnownReadings:
 
 def _mode(function: Any) -> tuple[Any, ...]:
     """Return the dtypes of autocast and of new tensors, and the flags of a module."""
-    import torch
-
     own = tuple(
         torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         for kind in ("cpu", "cuda")
@@ -339,8 +326,6 @@ def _argument_kind(x: Any) -> Any:
 
     A number inside of it is no parameter, so the reading depends on its value.
     """
-    import torch
-
     if isinstance(x, torch.Tensor):
         # Numbers of torch.finfo(x.dtype) are those of the dtype that was read.
         return x.dtype, tuple(min(n, 2) for n in x.shape)
@@ -378,8 +363,6 @@ def _read() -> AbstractContextManager[None]:
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
-    import torch
-
     from derive.api import load
     from derive.tracing.read import reading_of
 
@@ -441,9 +424,6 @@ def _reached(
     function: Callable[..., Any], tensors: Mapping[str, Any], inputs: Sequence[str]
 ) -> list[frozenset[str]]:
     """Return the inputs that autograd's gradients of each result reach, be they zero or not."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     given = {n: t.detach().clone() for n, t in tensors.items()}
     read = (n for n in inputs if n in given and given[n].is_floating_point())
     floats = {n: given[n].requires_grad_() for n in read}
@@ -469,8 +449,6 @@ def _with_absent_gradients(
 
     Zeros instead would let an optimizer decay the weights of a head that has no part in the loss.
     """
-    import torch
-
     floats = [own for own in reach if own]
     if all(own == floats[0] for own in floats):
         return function
@@ -508,8 +486,6 @@ def _with_absent_gradients(
 
 def _from_the_start(positions: Any) -> Any:
     """Return the positions of a write; raise if one is negative, and so counts from the end."""
-    import torch
-
     torch._assert_async((positions >= 0).all(), "a write takes positions from 0, not negative ones")
     return positions.long()
 
@@ -519,8 +495,6 @@ def _to_int64(operation: Operation, given: Mapping[str, Any]) -> list[str]:
 
     Small integers wrap around where int64 does not, and an integer output would have another dtype.
     """
-    import torch
-
     own = [t.name for t in operation.inputs if t.kind == "int" and t.name in given]
     own = [n for n in own if given[n].dtype != torch.int64]
     whole = any(e.kind == "int" and e.name in operation.outputs for e in operation.equations)
@@ -539,8 +513,6 @@ def _as_of_tensors(op: Operation) -> Any:
 
     Checks of values, which tensors without data lack, get the answer that most calls have.
     """
-    import torch
-
     from derive.api import source
 
     function = loaded(op.name, source(op))
@@ -582,8 +554,6 @@ def differentiate(
     >>> layer(torch.ones(2, 3), torch.ones(3, 4)).shape
     torch.Size([2, 4])
     """
-    import torch
-
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
         raise DeriveError(
@@ -703,8 +673,6 @@ def _prebound_call(
     module: Any = None,
 ) -> BoundCall | None:
     """Return the call without argument binding; None if a tensor is a default."""
-    from torch.utils._pytree import tree_leaves
-
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, given in bound.arguments.items():
         if bound.signature.parameters[name].kind in several:
@@ -760,9 +728,6 @@ def _run_derived(
 
 def _traced(bound: inspect.BoundArguments) -> bool:
     """True if torch traces the call without compiling, or an argument has no shape."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor
-
     if torch.compiler.is_compiling():
         return False
     given = bound.arguments.values()
@@ -773,8 +738,6 @@ def _traced(bound: inspect.BoundArguments) -> bool:
 
 def _runs_plainly(owner: Any) -> bool:
     """True while a function is read or traced by torch.jit, or if each module has a hook."""
-    import torch
-
     if torch.compiler.is_compiling():
         return False
     if READING.get() or torch._C._get_tracing_state() is not None:

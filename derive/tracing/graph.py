@@ -20,6 +20,12 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import base_types
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils.weak import WeakTensorKeyDictionary
+
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
 from derive.tracing.symbolic import kept_sizes
@@ -66,10 +72,7 @@ class Graph:
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
     """Return the graph of function(**tensors)."""
-    import torch
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.fx.node import base_types
-    from torch.utils._pytree import tree_leaves
 
     mode, fakes, shapes = without_data(tensors)
     outputs: list[Any] = []
@@ -166,10 +169,6 @@ def _mode_of_masks() -> Any:
     Value numbering: a tensor has the number of the operation that made it and of its arguments,
     and a new one after a write.
     """
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.utils._pytree import tree_flatten, tree_map_only
-    from torch.utils.weak import WeakTensorKeyDictionary
 
     class Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
         def __init__(self, **options: Any) -> None:
@@ -358,8 +357,6 @@ def _own_frame(frame: Any) -> Any:
 
 def _is_own(file: str) -> bool:
     """True if a file belongs neither to Python nor to torch, nor to this package."""
-    import torch
-
     own = str(Path(__file__).parents[1])
     library, python = (str(Path(str(m.__file__)).parent) for m in (torch, inspect))
     of_python = file.startswith(python) and "-packages" not in file
@@ -381,7 +378,6 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
     Nodes made under no_grad are marked in ``node.meta["held"]``. The forward of a Function, which
     runs without a graph, counts as what calls it, unless the Functions are `stopped`.
     """
-    import torch
     from torch.autograd.function import _SingleLevelFunction
     from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 

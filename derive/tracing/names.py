@@ -13,8 +13,11 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import sympy
+import torch
 from sympy.printing.str import StrPrinter
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from derive.errors import DeriveError
 from derive.notation.advice import CONSTANTS
@@ -89,8 +92,6 @@ _WORDS = frozenset(
 
 def letters_in(function: Any, ranks: Mapping[str, int]) -> dict[str, list[str | None]]:
     """Return the letters of the axes of inputs of these ranks, if the code names them."""
-    import torch
-
     code = type(function).forward if isinstance(function, torch.nn.Module) else function
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
@@ -194,8 +195,6 @@ class FloorQuotient(sympy.Function):  # type: ignore[misc]
 
 def size_text(e: sympy.Expr, level: int = 0) -> str:
     """Return a size in the notation: added terms, subtracted terms, then the number."""
-    from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
-
     match e:
         case sympy.Add():
             terms = [(t.could_extract_minus_sign(), t) for t in e.as_ordered_terms()]
@@ -280,8 +279,6 @@ def spelled(value: float) -> tuple[str, int] | None:
         for text, level, form in _literal_forms():
             if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
                 return text, level
-    import numpy as np
-
     short = repr(float(str(np.float32(value))))
     if float(short) > _LARGEST:
         return None
@@ -294,8 +291,6 @@ _LARGEST = float(2**128 - 2**104)
 
 def _single(value: float) -> float:
     """Round to the nearest float32."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return float(np.float32(value))
 
@@ -359,9 +354,6 @@ def written_out(held: Any, name: str) -> tv.TracedValue:
 
 def _decimal_literals(held: Any) -> Any:
     """Return the numbers as literals: the shortest decimals that round to the dtype's values."""
-    import numpy as np
-    import torch
-
     if held.requires_grad:
         raise DeriveError(
             "the function uses a tensor that requires a gradient and is not an argument; pass it "

@@ -9,6 +9,7 @@ from functools import reduce
 from typing import Any
 
 import sympy
+from torch.utils._sympy.functions import FloorDiv
 
 from derive.errors import DeriveError
 from derive.tracing.context import Context, TracedEquation, operation
@@ -240,8 +241,6 @@ def attention(
 
 def _with_heads(context: Context, x: TracedValue, heads: sympy.Expr) -> TracedValue:
     """Repeat each head of keys or values for a group of queries."""
-    from torch.utils._sympy.functions import FloorDiv
-
     dim = len(x.axes) - 3
     if context.sizes.equal(heads, x.shape[dim]):
         return x

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import sympy
+import torch
+from torch.utils._pytree import tree_flatten
 
 from derive.budget import collected_later
 from derive.errors import DeriveError, DeriveWarning
@@ -212,8 +214,6 @@ def _with_free_sizes(function: Any, bound: inspect.BoundArguments, *more: Any) -
     down, or those keep their sizes, or equal sizes stay equal, or the last axes keep their sizes,
     as the width of a head.
     """
-    import torch
-
     try:
         return _reading(function, bound, *more)
     except DeriveError as error:
@@ -334,8 +334,6 @@ def _traced_equations(
     call: Callable[..., Any], tensors: Mapping[str, Any], title: str
 ) -> tuple[Context, ComputedInputs, tuple[list[tuple[str, tv.TracedValue] | None], Any]]:
     """Return (the context, the inputs that are computed, (the named outputs, their pytree))."""
-    from torch.utils._pytree import tree_flatten
-
     graph = trace_graph(call, tensors)
     taken = {title, *tensors}
     inputs = _inputs(graph, tensors)

@@ -9,6 +9,8 @@ from itertools import pairwise, zip_longest
 from typing import Any
 
 import sympy
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from derive.errors import DeriveError
 from derive.tracing import values as tv
@@ -319,7 +321,6 @@ class Reader:
         import torch.fx
         from torch._decomp import decomposition_table
         from torch.fx.experimental.proxy_tensor import make_fx
-        from torch.utils._pytree import tree_flatten, tree_unflatten
 
         name = name_of(node.target)
         flat, spec = tree_flatten((node.args, node.kwargs))
@@ -373,8 +374,6 @@ class Reader:
         self, node: Any, part: int | None, error: DeriveError, dim: int = -1
     ) -> tv.TracedValue:
         """Return a result that has no gradient as an input, which torch computes in each call."""
-        import torch
-
         context, made = self.context, node.meta.get("val")
         made = made if part is None else made[part]
         is_known = self._is_whole and not isinstance(error, SizesUnread) and not is_write(node)

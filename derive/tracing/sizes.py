@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import sympy
+from torch.utils._sympy.functions import CeilToInt, FloorDiv, TruncToInt
 
 from derive.errors import DeriveError
 from derive.tracing.refusals import SizesUnread
@@ -63,8 +64,6 @@ class SymbolicSizes:
 
     def counted(self, size: Any) -> sympy.Expr:
         """Return a size of torch as an expression, with divisions rounded down for all sizes."""
-        from torch.utils._sympy.functions import FloorDiv
-
         node = getattr(size, "node", None)
         e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
@@ -81,8 +80,6 @@ class SymbolicSizes:
         A division is exact if its quotient is the size of one of the ``parts`` of axes. A number of
         positions of one of the ``axes`` is the size of the axis, whatever the remainder.
         """
-        from torch.utils._sympy.functions import FloorDiv
-
         e = _plain_numbers(self._resolved(size.node.expr))
         known = [*parts, *axes] if isinstance(e, FloorDiv) else parts
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
@@ -94,8 +91,6 @@ class SymbolicSizes:
 
     def quotient_down(self, a: sympy.Expr, b: sympy.Expr) -> sympy.Expr:
         """Return a/b rounded down for all sizes."""
-        from torch.utils._sympy.functions import FloorDiv
-
         a, b = self.plain(a), self.plain(sympy.sympify(b))
         if b == 1 or not (a.free_symbols or b.free_symbols):
             return a if b == 1 else a // b
@@ -128,8 +123,6 @@ class SymbolicSizes:
         return tuple(map(len, known))
 
     def _made_plain(self, e: sympy.Expr) -> sympy.Expr:
-        from torch.utils._sympy.functions import FloorDiv
-
         e = _plain_numbers(self._resolved(sympy.sympify(e)))
         e = e.replace(lambda x: isinstance(x, FloorDiv), self._quotient_of)
         return e if e.is_Atom else sympy.simplify(e)
@@ -426,8 +419,6 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
 
 def _whole_part(a: sympy.Expr) -> sympy.Expr:
     """Return trunc of a multiple of a size, 1.5*n, as floor(3*n/2), if the float is exact."""
-    from torch.utils._sympy.functions import FloorDiv, TruncToInt
-
     factor, rest = a.as_coeff_Mul()
     if not factor.is_number or not (rest.is_integer and rest.is_nonnegative) or not factor > 0:
         return TruncToInt(a)
@@ -437,8 +428,6 @@ def _whole_part(a: sympy.Expr) -> sympy.Expr:
 
 def _rounded_up(a: sympy.Expr) -> sympy.Expr:
     """Return ceil of a multiple of a size, n/2, as floor((n + 1)/2), if the float is exact."""
-    from torch.utils._sympy.functions import CeilToInt, FloorDiv
-
     factor, rest = a.as_coeff_Mul()
     exact = sympy.Rational(factor)
     if not rest.is_integer or not factor.is_number or exact.q > 64:

@@ -20,6 +20,13 @@ from operator import is_
 from types import CellType, CodeType, ModuleType
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Generator
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import Parameter
+from torch.utils._pytree import tree_leaves
+
 from derive.errors import DeriveError
 
 _LIBRARIES = {"torch", "derive", "numpy", "sympy"}
@@ -57,14 +64,9 @@ class Surroundings:
 
     def parameters(self) -> list[str]:
         """Return the names of parameters that are constants of a reading."""
-        from torch.nn import Parameter
-
         return [name for name, t, _ in self.tensors if isinstance(t, Parameter)]
 
     def add_generators(self, arguments: Any) -> None:
-        from torch import Generator
-        from torch.utils._pytree import tree_leaves
-
         leaves = tree_leaves(dict(arguments))
         self.generators += [x for x in leaves if isinstance(x, Generator)]
 
@@ -95,9 +97,6 @@ class Surroundings:
     @contextmanager
     def restored(self) -> Iterator[Callable[[], list[str]]]:
         """Restore values and containers at exit; yield a function that names what had changed."""
-        import numpy as np
-        from torch.autograd.graph import saved_tensors_hooks
-
         found: list[str] = []
         absent = {(id(x), k) for _, x, _, k, _ in self.values if isinstance(x, dict) and k not in x}
         copies = [(t, t._version, t.detach().clone()) for _, t, _ in self.tensors]
@@ -188,8 +187,6 @@ class _Walk:
 
     def visit(self, name: str, x: Any) -> None:
         """Add what an object holds, if it was not seen before."""
-        import torch
-
         if x is None or type(x) in _PLAIN or id(x) in self.seen:
             return
         self.seen[id(x)] = x
@@ -260,8 +257,6 @@ class _Walk:
 
     def _visit_module(self, name: str, module: Any) -> None:
         """Add attributes, hooks and submodules, and which parameters and buffers there are."""
-        import torch
-
         base, tied = vars(torch.nn.Module()).keys(), dict[int, tuple[Any, str]]()
         for path, m in module.named_modules(prefix=name):
             self.seen[id(m)] = m
@@ -313,8 +308,6 @@ def without_hooks(function: Any) -> Iterator[None]:
     Raises:
         DeriveError: a module inside of it has hooks, which derived code would not run.
     """
-    import torch
-
     if not isinstance(function, torch.nn.Module):
         yield
         return

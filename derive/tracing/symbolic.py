@@ -10,6 +10,10 @@ from contextlib import contextmanager
 from functools import lru_cache, partial, reduce
 from typing import Any
 
+import torch
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
 from derive.tracing.sizes import is_one
 from derive.tracing.surroundings import surroundings_of
 
@@ -23,8 +27,6 @@ def kept_sizes(function: Any, chosen: bool = False) -> Iterator[None]:
     Of sizes too, if they are ``chosen``: else that truth is a guard.
     Functions of torch that take numbers only are replaced by equivalents for symbolic sizes.
     """
-    import torch
-
     log2, as_float = (getattr(torch, name) for name in ("_sym_log2", "sym_float"))
     of_sizes: dict[Any, Callable[[Any], Any]] = {
         math.sqrt: torch.sym_sqrt,
@@ -71,8 +73,6 @@ def kept_sizes(function: Any, chosen: bool = False) -> Iterator[None]:
 
 
 def _length(x: Any) -> Any:
-    import torch
-
     return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
 
 
@@ -80,8 +80,6 @@ def _selected(
     plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any, *args: Any
 ) -> Any:
     """Return Python's ``max`` or ``min``: the first argument that no later one is better than."""
-    import torch
-
     numbers = all(isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args)
     if of_sizes and numbers and len(args) > 1:
         return reduce(of_sizes, args)
@@ -107,7 +105,6 @@ def _extremum(
 
 def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
     """Return Python's ``float`` or ``int``, which keeps symbolic sizes when it is called."""
-    import torch
 
     class Kind(type):
         def __call__(cls, *args: Any, **named: Any) -> Any:
@@ -124,8 +121,6 @@ def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
 
 @lru_cache
 def _builtins(chosen: bool) -> dict[str, Any]:
-    import torch
-
     largest, least = (torch.sym_max, torch.sym_min) if chosen else (None, None)
     return {
         "len": _length,
@@ -145,8 +140,6 @@ def _passed(function: Any) -> set[str]:
 
 def _codes(function: Any) -> list[Any]:
     """Return the Python functions that a function may call, and those of the modules in it."""
-    import torch
-
     functions = [function, *surroundings_of(function).functions]
     if isinstance(function, torch.nn.Module):
         functions += [type(m).forward for m in function.modules()]
@@ -156,9 +149,6 @@ def _codes(function: Any) -> list[Any]:
 
 
 def _symbolic_replacements() -> Any:
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     pools = (torch.max_pool1d, torch.nn.functional.max_pool1d)
     others: dict[Any, Any] = {
         torch.gru_cell: _gru_cell,
@@ -224,7 +214,6 @@ def _max_pool1d(
     ceil_mode: bool = False,
 ) -> Any:
     """Return the pool over two axes, of which the first has size 1."""
-    import torch
 
     def pair(n: Any, first: int) -> Any:
         if n is None or n == ():
@@ -237,16 +226,12 @@ def _max_pool1d(
 
 def _positions(*args: Any, **named: Any) -> Any:
     """Return arange as floats."""
-    import torch
-
     named["dtype"] = named.get("dtype") or torch.get_default_dtype()
     return torch.arange(*args, **named)
 
 
 def _arange(*args: Any, **named: Any) -> Any:
     """Return arange; torch rounds the number of its elements if an argument is a float."""
-    import torch
-
     whole = [int(x) if isinstance(x, float) and x.is_integer() else x for x in args]
     floats, rest = (
         [isinstance(x, float | torch.SymFloat) for x in given] for given in (args, whole)
@@ -256,8 +241,6 @@ def _arange(*args: Any, **named: Any) -> Any:
 
 def _linspace(start: Any, end: Any, steps: Any, **named: Any) -> Any:
     """Return linspace; torch's own makes the number of steps a plain one."""
-    import torch
-
     kind = named.get("dtype")
     if not isinstance(steps, torch.SymInt) or (kind and not kind.is_floating_point):
         return torch.linspace(start, end, steps, **named)
@@ -268,8 +251,6 @@ def _linspace(start: Any, end: Any, steps: Any, **named: Any) -> Any:
 
 def _window(a: float, b: float, c: float, n: Any, periodic: bool = True, **named: Any) -> Any:
     """Return a + b*cos(angle) + c*cos(2*angle) at n angles of a whole turn."""
-    import torch
-
     if not isinstance(n, torch.SymInt) and n < 2:
         return torch.ones(n, **named)
     angle = _positions(n, **named) * (2 * math.pi / (n if periodic else n - 1))
@@ -279,8 +260,6 @@ def _window(a: float, b: float, c: float, n: Any, periodic: bool = True, **named
 
 def _unfold(x: Any, dimension: int, size: Any, step: Any) -> Any:
     """Return the windows of an axis; those of a symbolic size are read at their positions."""
-    import torch
-
     if not any(isinstance(n, torch.SymInt) for n in (size, step)):
         return x.unfold(dimension, size, step)
     dim, device = dimension % x.dim(), x.device
@@ -296,8 +275,6 @@ def _at(x: Any, index: Any) -> Any:
 
     A size stays a number beside tensors with axes, with which torch broadcasts it.
     """
-    import torch
-
     parts = index if isinstance(index, tuple) else (index,)
     tensors, ones = _tensors_in(parts)
     if len(ones) == len(tensors):
@@ -308,8 +285,6 @@ def _at(x: Any, index: Any) -> Any:
 
 def _with_selected(x: Any, parts: Sequence[Any], ones: Sequence[int]) -> tuple[Any, Any]:
     """Return (x at the positions at these places of an index, the rest of the index)."""
-    import torch
-
     taken = [_axes_taken(p) for p in parts]
     for n in reversed(ones):
         after, at = any(p is Ellipsis for p in parts[:n]), parts[n]
@@ -324,8 +299,6 @@ def _with_selected(x: Any, parts: Sequence[Any], ones: Sequence[int]) -> tuple[A
 
 def _axes_taken(part: Any) -> int:
     """Return how many axes of a tensor one part of an index applies to."""
-    import torch
-
     if part is None or part is Ellipsis or isinstance(part, bool):
         return 0
     return part.dim() if isinstance(part, torch.Tensor) and part.dtype is torch.bool else 1
@@ -336,8 +309,6 @@ def _tensors_in(parts: Sequence[Any]) -> tuple[list[int], list[int]]:
 
     The second list is empty if there is a truth without axes.
     """
-    import torch
-
     tensors = [n for n, p in enumerate(parts) if isinstance(p, torch.Tensor)]
     ones = [n for n in tensors if not parts[n].shape and not parts[n].is_floating_point()]
     return tensors, [] if any(parts[n].dtype is torch.bool for n in ones) else ones
@@ -345,8 +316,6 @@ def _tensors_in(parts: Sequence[Any]) -> tuple[list[int], list[int]]:
 
 def _put(x: Any, index: Any, value: Any) -> None:
     """x[index] = value; a size or an integer tensor, which torch makes numbers, selects."""
-    import torch
-
     parts = index if isinstance(index, tuple) else (index,)
     tensors, ones = _tensors_in(parts)
     sizes = [n for n, p in enumerate(parts) if isinstance(p, torch.SymInt)]
@@ -366,8 +335,6 @@ def _put(x: Any, index: Any, value: Any) -> None:
 
 def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:
     """Scale the queries by a symbolic number; torch's default scale, 1/sqrt(size), stays."""
-    import torch
-
     scale = named.get("scale")
     if isinstance(scale, torch.SymFloat):
         plain = is_one(scale * q.shape[-1] ** 0.5)
@@ -377,8 +344,6 @@ def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:
 
 def _symbolic_tensor(data: Any, **named: Any) -> Any:
     """Return a number made of sizes as a tensor."""
-    import torch
-
     if not isinstance(data, torch.SymInt | torch.SymFloat):
         return torch.tensor(data, **named)
     full: Any = torch.full
@@ -391,8 +356,6 @@ def _multilabel_margin(
     x: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
 ) -> Any:
     """Return the loss of the classes before the first -1, against all other classes."""
-    import torch
-
     if size_average is not None or reduce is not None:
         return torch.nn.functional.multilabel_margin_loss(x, target, size_average, reduce)
     seen = (target == -1).cumsum(-1) == 0
@@ -406,8 +369,6 @@ def _multilabel_margin(
 
 
 def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
-    import torch
-
     if x.dim() != 2 or wrap:
         return x.fill_diagonal_(value, wrap)
     return x.masked_fill_(torch.eye(*x.shape, dtype=torch.bool, device=x.device), value)
@@ -415,8 +376,6 @@ def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:
 
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     """Return logsumexp; torch's own asks for the number of elements that a mask selects."""
-    import torch
-
     if all(isinstance(n, int) or n.node.has_hint() for n in x.shape):
         return torch.logsumexp(x, dim, keepdim)
     return x.exp().sum(dim, keepdim).log()
@@ -432,8 +391,6 @@ def _diagonal(x: Any, offset: Any = 0, dim1: int = 0, dim2: int = 1) -> Any:
 
 def _one_hot(x: Any, num_classes: Any = -1) -> Any:
     """Return the one-hot encoding; the number of classes may be a size."""
-    import torch
-
     if not isinstance(num_classes, torch.SymInt):
         return torch._C._nn.one_hot(x, num_classes)
     classes: Any = num_classes
@@ -442,16 +399,12 @@ def _one_hot(x: Any, num_classes: Any = -1) -> Any:
 
 def _bilinear(x: Any, y: Any, weight: Any, bias: Any = None) -> Any:
     """Return sum[i,j](x[.., i]*weight[k,i,j]*y[.., j]); torch's own makes size(k) a number."""
-    import torch
-
     made = torch.einsum("...i,kij,...j->...k", x, weight, y)
     return made if bias is None else made + bias
 
 
 def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
     """Return the elements at integers along an axis; torch's own makes the sizes numbers."""
-    import torch
-
     if dim is None or x.dim() != indices.dim():
         return torch.take_along_dim(x, indices, dim)
     dim %= x.dim()
@@ -463,8 +416,6 @@ def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
 
 def _median(x: Any, *args: Any, **named: Any) -> Any:
     """Return the median; that of all elements shares its gradient evenly among equal ones."""
-    import torch
-
     if args or named or not x.is_floating_point():
         return x.median(*args, **named)
     same = x == x.flatten().median(0).values.detach()
@@ -473,8 +424,6 @@ def _median(x: Any, *args: Any, **named: Any) -> Any:
 
 def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:
     """Return the quantile, between the values at two positions of the sorted ones."""
-    import torch
-
     if isinstance(q, torch.Tensor) or (dim is None and keepdim) or named:
         return torch.quantile(x, q, dim, keepdim, **named)
     x, dim = (x.flatten(), 0) if dim is None else (x, dim)
@@ -490,8 +439,6 @@ def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False, **named: A
 
 def _embedding_bag(input: Any, weight: Any, offsets: Any = None, *limit: Any, **named: Any) -> Any:
     """Return the sum, mean or maximum of the rows of each bag, if all bags have one size."""
-    import torch
-
     mode, scales = named.get("mode", "mean"), named.get("per_sample_weights")
     asked = {k for k, v in named.items() if v is not None and v is not False}
     if limit or input.dim() != 2 or asked - {"mode", "norm_type", "per_sample_weights"}:
@@ -517,8 +464,6 @@ def _diag(x: Any, diagonal: Any = 0) -> Any:
 
 def _gru_cell(x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
     """n + z*(h - n), with gates r and z and the new state n."""
-    from torch.nn.functional import linear
-
     given, kept = linear(x, w, b).chunk(3, -1), linear(h, u, c).chunk(3, -1)
     r, z = ((given[k] + kept[k]).sigmoid() for k in (0, 1))
     n = (given[2] + r * kept[2]).tanh()
@@ -527,8 +472,6 @@ def _gru_cell(x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> A
 
 def _lstm_cell(x: Any, states: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
     """The state and the cell, with gates i, f and o."""
-    from torch.nn.functional import linear
-
     h, cell = states
     i, f, g, o = (linear(x, w, b) + linear(h, u, c)).chunk(4, -1)
     cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
@@ -536,6 +479,4 @@ def _lstm_cell(x: Any, states: Any, w: Any, u: Any, b: Any = None, c: Any = None
 
 
 def _rnn_cell(f: Any, x: Any, h: Any, w: Any, u: Any, b: Any = None, c: Any = None) -> Any:
-    from torch.nn.functional import linear
-
     return f(linear(x, w, b) + linear(h, u, c))

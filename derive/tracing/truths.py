@@ -27,6 +27,9 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
 from derive.errors import DeriveError
 
 
@@ -64,8 +67,6 @@ def _run_answering(
     function: Callable[..., Any], tensors: Mapping[str, Any], holds: Sequence[bool]
 ) -> tuple[list[Answer], Exception | None]:
     """Run a call with its first truth tests answered by ``holds``; return all tests, the error."""
-    import torch
-
     asked: list[Answer] = []
 
     def answer(plain: Callable[[], bool], frame: Any, x: Any) -> bool:
@@ -87,8 +88,6 @@ def _run_answering(
 
 @contextmanager
 def _bool_replaced(answer: Callable[[Callable[[], bool], Any, Any], bool]) -> Iterator[None]:
-    import torch
-
     def asking(plain: Callable[..., Any]) -> Callable[..., Any]:
         def asked(*args: Any, **named: Any) -> Any:
             own = partial(plain, *args, **named)
@@ -266,7 +265,6 @@ def _run_along(
 
 def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     """Return a truth without axes that is tested; None of one of sizes that masks do not select."""
-    import torch
     from torch.utils._sympy.interp import sympy_interp
 
     if isinstance(x, torch.Tensor):
@@ -288,7 +286,6 @@ def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
 @lru_cache(maxsize=1)
 def _of_counts() -> Any:
     """Return torch's arithmetic of sizes, for numbers of elements that are tensors."""
-    import torch
     from torch.utils._sympy.reference import PythonReferenceAnalysis
 
     class Counts(PythonReferenceAnalysis):
@@ -311,8 +308,6 @@ def _depends(why: str) -> DeriveError:
 
 def _either(truth: Any, one: Any, other: Any, mode: Any) -> Any:
     """Return two results as one, chosen by a truth."""
-    from torch.utils._pytree import tree_flatten, tree_unflatten
-
     (a, form), (b, other_form) = tree_flatten(one), tree_flatten(other)
     if form != other_form:
         raise _depends("the branches return results of different structure")
@@ -322,8 +317,6 @@ def _either(truth: Any, one: Any, other: Any, mode: Any) -> Any:
 
 
 def _chosen(truth: Any, x: Any, y: Any) -> Any:
-    import torch
-
     tensors = sum(isinstance(t, torch.Tensor) for t in (x, y))
     numbers = sum(isinstance(t, int | float) for t in (x, y))
     if not tensors or tensors + numbers < 2:

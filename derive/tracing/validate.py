@@ -11,6 +11,9 @@ from itertools import islice
 from typing import Any
 
 import sympy
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from derive.algebra.expr import Access, Num, Rel, walk
 from derive.errors import DeriveError
@@ -104,8 +107,6 @@ def check(
 def _held(
     op: Operation, f: Callable[..., Any], function: Callable[..., Any], samples: Samples
 ) -> None:
-    import torch
-
     held, large, silent, answered = 0, 0, None, set()
     floats = (t.dtype for t in samples.tensors.values() if t.is_floating_point())
     dtype = next(floats, torch.float64)
@@ -177,9 +178,6 @@ def _with_tensors(function: Callable[..., Any], count: int, **given: Any) -> Any
 
     A branch may return 0.0 where the other returns a tensor.
     """
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map_only
-
     made = function(**given)
     if sum(isinstance(t, torch.Tensor) for t in tree_leaves(made)) < count:
         made = tree_map_only((bool, int, float), torch.as_tensor, made)
@@ -193,8 +191,6 @@ def _is_noise(
 
     At the examples themselves it is False: their values may be at a kink.
     """
-    import torch
-
     if all(torch.equal(t.detach(), samples.tensors[n].to(t.dtype)) for n, t in given.items()):
         return False
     moved = {}
@@ -214,8 +210,6 @@ def _differs_at(
     ways: Iterator[Way],
 ) -> str:
     """Describe where ``op`` silently differs at such sizes; '' if it does nowhere."""
-    import torch
-
     dtype = next((t.dtype for t in samples.tensors.values() if t.is_floating_point()), None)
     for way, drawn in ways:
         with suppress(Exception):
@@ -284,8 +278,6 @@ def _defined(
     If there is none, it is the first without nan, or the last; the second is None if the function
     rejects the inputs.
     """
-    import torch
-
     first: Any = None
     rejected = 0
     for attempt in range(start, _DRAWS):
@@ -429,8 +421,6 @@ class Samples:
         may be ordered, as the corners of boxes. Integers have markers at the first attempt only,
         because not every function takes them.
         """
-        import torch
-
         example, value = self.tensors[name], self.inputs[name]
         marks, sizes = self.marks.get(name, ()), self.sizes
         shape = [
@@ -497,9 +487,6 @@ def exact(dtype: Any) -> Iterator[None]:
     Tensors made without a dtype are float64 too. All tensors report ``dtype``, that of the
     examples, because ``torch.finfo(x.dtype).eps`` is a number of the function.
     """
-    import torch
-    from torch.overrides import TorchFunctionMode
-
     names = "float double half bfloat16 type_as to type"
     casts = {getattr(torch.Tensor, name) for name in names.split()}
     norms = {torch.rms_norm, torch.nn.functional.rms_norm}
@@ -546,8 +533,6 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     """True if derived code needs a tensor that is too large for the memory."""
     if sum(t.numel() for t in given.values()) < _MANY:
         return False
-    import torch
-
     with torch.device("meta"), suppress(Exception), counting() as counted:
         own = {n: torch.empty_like(t).requires_grad_(t.requires_grad) for n, t in given.items()}
         _values_and_gradients(f(*own.values()), own)
@@ -576,9 +561,6 @@ def without_gradient(function: Callable[..., Any], given: Mapping[str, Any]) -> 
 
 def _values_and_gradients(made: Any, given: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     """Return (the outputs, the gradients of a weighted sum of them)."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     outputs = [t for t in tree_leaves(made) if isinstance(t, torch.Tensor)]
     floats = [t for t in outputs if t.is_floating_point() and t.requires_grad]
     inputs = [t for t in given.values() if t.is_floating_point() and t.requires_grad]
@@ -595,8 +577,6 @@ def _values_and_gradients(made: Any, given: Mapping[str, Any]) -> tuple[list[Any
 
 def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
     """Describe the first difference, with the shapes of the inputs; '' if there is none."""
-    import torch
-
     for what, ours, theirs in zip(
         ("value of output", "gradient of input"), have, want, strict=True
     ):

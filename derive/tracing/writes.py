@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
+import torch
+from torch.fx.node import map_arg
 
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
@@ -299,9 +301,6 @@ def _chosen(
 
 def merge_masks(traced: Graph) -> None:
     """Let all selections by masks that are computed alike be by the first, where one has a name."""
-    import torch
-    from torch.fx.node import map_arg
-
     graph = traced.graph
     numbers, written = dict[Any, Any](), Counter[int | None]()
     known, masks = dict[Any, Any](), dict[Any, Any]()
@@ -357,8 +356,6 @@ class ComputedInputs:
 
     def added(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the tensors of a call, and those that are computed from them."""
-        import torch
-
         if self.module is None:
             return tensors
         with torch.no_grad():
@@ -374,8 +371,6 @@ class ComputedInputs:
 
 def computed_inputs(graph: Graph, results: Mapping[str, Computed]) -> ComputedInputs:
     """Return the computation of these results, with the writes that it depends on."""
-    import torch
-
     if not results:
         return ComputedInputs()
     wanted, read = {r.node for r in results.values()}, set[int | None]()

@@ -10,7 +10,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 92_440,
     "derive/algebra": 4_730,
-    "derive/auditing": 7_150,
+    "derive/auditing": 7_050,
     "derive/blocks": 700,
     "derive/calculus": 7_800,
     "derive/catalog": 1_700,
@@ -28,7 +28,7 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_670,
+    "derive/tracing": 11_500,
     "templates": 2_110,
     "tests": 74_950,
 }
