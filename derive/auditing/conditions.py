@@ -137,10 +137,9 @@ class Judge:
                 found = [*self.at(point, FRAGILE, loud=None, certain=True)]
                 told |= {point.condition for _ in found}
                 yield from found
-        for point in other_sizes(self.structure, self.names):
-            yield from self.at(point, FRAGILE)
-        for point in rectangles(self.structure, self.names):
-            yield from self.at(point, FRAGILE)
+        for kind in (other_sizes, rectangles):
+            for point in kind(self.structure, self.names):
+                yield from self.at(point, FRAGILE)
         for point in other_proportions(self.structure, self.names):
             yield from self.at(point, FRAGILE, loud=None)
         for point in broadcasts(base, self.names):

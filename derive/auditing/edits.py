@@ -127,7 +127,7 @@ def turned(node: ast.expr, scope: CodeScope) -> Made:
     """Transpose, reverse or shift the node."""
     match node:
         case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-            yield ast.BinOp(right, ast.MatMult(), left), _swapped_sentence(node)
+            yield stands(node, ast.BinOp(right, ast.MatMult(), left))
             for a, b in ((True, False), (False, True), (True, True)):
                 for x, y in ((left, right), (right, left)):
                     first, second = transposed(x) if a else x, transposed(y) if b else y
@@ -190,11 +190,6 @@ def transposed(node: ast.expr) -> ast.expr:
         if node.func.attr == "t":
             return node.func.value
     return ast.Attribute(node, "mT", ast.Load())
-
-
-def _swapped_sentence(node: ast.BinOp) -> str:
-    after = ast.BinOp(node.right, node.op, node.left)
-    return stands(node, after)[1]
 
 
 # ------------------------------------------------ throughout a statement

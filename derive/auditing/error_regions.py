@@ -140,14 +140,17 @@ def _candidate_masks(
             yield later, f"after the first {name} positions of axis {axis}"
             yield first, f"at the first {name} positions of axis {axis}"
     if rank >= 2:
-        for kind, text in (
-            (lambda i, j: i == j, "on the diagonal"),
-            (lambda i, j: i != j, "off the diagonal"),
-            (lambda i, j: i < j, "above the diagonal"),
-            (lambda i, j: i > j, "below the diagonal"),
-        ):
-            yield [_of_matrix(s, kind) for s in shapes], text
+        for kind, text in _OF_MATRICES:
+            yield [np.broadcast_to(kind(*np.indices(s[-2:])), s) for s in shapes], text
     yield from _argument_masks(evidence, told, shapes)
+
+
+_OF_MATRICES: tuple[tuple[Callable[[Array, Array], Array], str], ...] = (
+    (lambda i, j: i == j, "on the diagonal"),
+    (lambda i, j: i != j, "off the diagonal"),
+    (lambda i, j: i < j, "above the diagonal"),
+    (lambda i, j: i > j, "below the diagonal"),
+)
 
 
 def _axis_predicates(axis: int) -> Iterator[tuple[Callable[[int], Array], str]]:
@@ -170,12 +173,6 @@ def _axis_mask(shape: tuple[int, ...], axis: int, chosen: Array) -> Array | None
     places = [1] * len(shape)
     places[axis] = shape[axis]
     return np.broadcast_to(chosen.reshape(places), shape)
-
-
-def _of_matrix(shape: tuple[int, ...], kind: Any) -> Array | None:
-    i, j = np.indices(shape[-2:])
-    chosen = np.asarray(kind(i, j))
-    return np.broadcast_to(chosen, shape)
 
 
 def _argument_masks(
@@ -204,16 +201,16 @@ def _argument_masks(
             yield masks, f"where {text.format(name)}"
         if not arg.is_floating_point() and arrays[0].dtype != bool and arrays[0].ndim == 1:
             counts = [_count_rows(a, s) for a, s in zip(arrays, shapes, strict=True)]
-            many = [
-                None if c is None else _broadcast_mask(c > 1, s)
-                for c, s in zip(counts, shapes, strict=True)
-            ]
-            yield many, f"at the rows that {name} names more than once"
-            none = [
-                None if c is None else _broadcast_mask(c == 0, s)
-                for c, s in zip(counts, shapes, strict=True)
-            ]
-            yield none, f"at the rows that {name} does not name"
+            for test, text in _OF_COUNTS:
+                pairs = zip(counts, shapes, strict=True)
+                masks = [None if c is None else _broadcast_mask(test(c), s) for c, s in pairs]
+                yield masks, f"at the rows that {name} {text}"
+
+
+_OF_COUNTS: tuple[tuple[Callable[[Array], Array], str], ...] = (
+    (lambda c: c > 1, "names more than once"),
+    (lambda c: c == 0, "does not name"),
+)
 
 
 def _equality_test(value: int) -> tuple[Callable[[Array], Array], str]:

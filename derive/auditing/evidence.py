@@ -57,8 +57,7 @@ class Evidence:
         """The hand-written gradient at each point, as autograd takes it."""
         found = []
         for o, right in zip(self.outcomes, self.right, strict=True):
-            raw = None if o.raw is None or self.n >= len(o.raw) else o.raw[self.n]
-            given = o.given.get(self.n)
+            raw, given = o.returned(self.n), o.given.get(self.n)
             given = raw if given is None and is_tensor(raw) else given
             found.append(np.zeros_like(right) if given is None else self._fitted(_array(given)))
         return found

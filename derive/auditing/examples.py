@@ -69,12 +69,9 @@ def told_constants(examples: Sequence[tuple[Any, ...]], owned: frozenset[int]) -
     Parameters of modules are ignored, since they always require one.
     """
     apart = {n: a for n, a in enumerate(examples[0]) if is_float(a) and n not in owned}
-    wanted = {n for n in apart for e in examples if n < len(e) and _asks(e[n])}
+    several = ((n, e[n]) for n in apart for e in examples if n < len(e))
+    wanted = {n for n, a in several if is_float(a) and a.requires_grad}
     return {n for n in apart if n not in wanted} if wanted else None
-
-
-def _asks(value: Any) -> bool:
-    return is_float(value) and bool(value.requires_grad)
 
 
 def kept_on_ctx(
@@ -221,12 +218,12 @@ def _wrong_ones(
             continue
         for seed in range(3):
             try:
-                made = outcome(
-                    subject, args, random_cotangents(subject, args, seed, whole), None, True
-                )
+                cotangents = random_cotangents(subject, args, seed, whole)
+                made = outcome(subject, args, cotangents, None, True)
             except Exception:
                 break
-            if made.error or n not in made.wrong(subject.tolerance) or not _is_exact(made, n):
+            exact = bool(made.right[n].isfinite().all())
+            if made.error or n not in made.wrong(subject.tolerance) or not exact:
                 continue
             if not judge.is_kept(made, n, subject.tolerance) and judge.is_smooth(made, n):
                 yield made
@@ -238,10 +235,6 @@ def _is_clearly_wrong(made: Outcome, n: int) -> bool:
     if given is None or given.shape != right.shape:
         return True
     return bool((given - right).abs().max() > _SEEN)
-
-
-def _is_exact(made: Outcome, n: int) -> bool:
-    return bool(made.right[n].isfinite().all())
 
 
 def _small_arguments(structure: Structure) -> Iterator[tuple[tuple[Any, ...], bool]]:

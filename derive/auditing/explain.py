@@ -8,8 +8,8 @@ With right = Sum_k T_k, the hand-written gradient is fitted by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations, permutations
-from typing import Any
 
 import numpy as np
 
@@ -62,10 +62,8 @@ def explain_further(evidence: Evidence) -> str:
 
 def _raws(evidence: Evidence) -> list[Array | None]:
     """Return what backward returns at each point; None where that is no tensor."""
-    n = evidence.n
-    raws = [o.raw[n] if o.raw is not None and n < len(o.raw) else None for o in evidence.outcomes]
-    tensors: list[Any] = [r if is_tensor(r) else None for r in raws]
-    return [None if t is None else np.asarray(t.detach().cpu().double()) for t in tensors]
+    raws = [o.returned(evidence.n) for o in evidence.outcomes]
+    return [np.asarray(r.detach().cpu().double()) if is_tensor(r) else None for r in raws]
 
 
 def _explain_none(evidence: Evidence) -> str:
@@ -242,11 +240,7 @@ _Maker = Callable[[Expr], Iterator[Change]]
 def _explain_one_change(evidence: Evidence) -> str:
     """Explain by one change of the formula or of one of its terms."""
     formula, bodies = _formula_and_bodies(evidence)
-    free = free_indices_of(formula.axes)
-
-    def changed(e: Expr) -> Iterator[Change]:
-        return changes(e, free)
-
+    changed = partial(changes, free=free_indices_of(formula.axes))
     return _first_fitting_stage(
         evidence,
         (factors_left_out, bodies, False),
@@ -269,16 +263,9 @@ def _by_further_changes(evidence: Evidence) -> str:
     axes = evidence.values[0].axes
     adjoints = {f.name for f in model.derived.adjoints}
     names = [n for n in axes if n in evidence.values[0].known and n not in adjoints]
-
-    def multiplied(e: Expr) -> Iterator[Change]:
-        return multiples(e, free, axes, names)
-
-    def changed(e: Expr) -> Iterator[Change]:
-        return changes(e, free)
-
-    def replaced(e: Expr) -> Iterator[Change]:
-        return replacements(e, axes, names)
-
+    multiplied = partial(multiples, free=free, axes=axes, names=names)
+    changed = partial(changes, free=free)
+    replaced = partial(replacements, axes=axes, names=names)
     return _first_fitting_stage(
         evidence,
         (multiplied, bodies, False),
@@ -330,10 +317,7 @@ def _explain_redefined_name(evidence: Evidence, bodies: Sequence[Expr]) -> str:
             for body in bodies:
                 after = model.with_definition(body, other)
                 if after is not body and evidence.fits(formula.axes, after, evidence.given):
-
-                    def shown(e: Expr, axes: Sequence[Expr] = definition.axes) -> str:
-                        return model.shown(e, axes)
-
+                    shown = partial(model.shown, axes=definition.axes)
                     where = f" in {definition.name}"
                     return described(change, definition.body, shown, where)
     return ""
@@ -374,4 +358,4 @@ def _first_fitting_change(
 
 def free_indices_of(axes: Sequence[Expr]) -> frozenset[Index]:
     """Return the indices of the axes on the left side."""
-    return frozenset().union(*map(free_indices, axes)) if axes else frozenset()
+    return frozenset().union(*map(free_indices, axes))

@@ -17,6 +17,7 @@ import torch
 
 from derive.algebra.expr import Access, Expr, Index
 from derive.algebra.substitution import replace
+from derive.api import source
 from derive.auditing.conditions import runs
 from derive.auditing.error_regions import where
 from derive.auditing.evidence import EXACT, Evidence, has_other_name
@@ -24,8 +25,8 @@ from derive.auditing.examples import CallGroup
 from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Context, Subject, by_autograd
 from derive.auditing.gradients import Outcome, near, outcome, random_cotangents, with_raw
-from derive.auditing.isolation import limited
-from derive.auditing.model import Model, model_of
+from derive.auditing.isolation import limited, none_if_raises
+from derive.auditing.model import Model, give_names, model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
 from derive.auditing.repair import mended
 from derive.auditing.structure import Structure
@@ -62,20 +63,16 @@ def written(
         returned[:] = [n for n in wanted if n < len(raw) and is_tensor(raw[n])]
         return tuple(raw[n] for n in returned)
 
-    _give_names(backward, every)
-    letters = (
-        {} if model is None else _tracer_letters(model, args, names, every[len(args) :], given)
-    )
-    made = reading(
-        backward, *args, *(cotangents[n] for n in given), name="backward", letters=letters
-    )
-    op = made.operation
+    give_names(backward, every)
+    own = every[len(args) :]
+    letters = {} if model is None else _tracer_letters(model, args, names, own, given)
+    inputs = (*args, *(cotangents[n] for n in given))
+    op = reading(backward, *inputs, name="backward", letters=letters).operation
     targets = {o: f"grad_{names[n]}" for o, n in zip(op.outputs, returned, strict=True)}
     taken = {t.name for t in op.inputs} | {e.name for e in op.equations}
     targets = {o: t for o, t in targets.items() if t not in taken}
-    known = (
-        set() if model is None else {_renamed_equation(e, {}) for e in model.operation.equations}
-    )
+    forward = () if model is None else model.operation.equations
+    known = {_renamed_equation(e, {}) for e in forward}
     return tuple(
         _renamed_equation(e, targets) for e in op.equations if _renamed_equation(e, {}) not in known
     )
@@ -105,13 +102,6 @@ def _distinct_cotangent_names(names: Sequence[str], taken: Sequence[str]) -> lis
             name += "_"
         made.append(name)
     return made
-
-
-def _give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
-    if all(n.isidentifier() for n in names):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
-        function.__signature__ = signature  # type: ignore[attr-defined]
 
 
 def _tracer_letters(
@@ -224,7 +214,7 @@ def explanation(
                 told = ""
                 for points in _explanation_points(n, several, own, bool(first.error)):
                     known = evidence(n, points, model)
-                    told = told or _none_on_error(lambda e=known: explained(e)) or ""
+                    told = told or none_if_raises(explained, known) or ""
                     if told and has_other_name(told, known):
                         doubted[n], told = told, ""
                 why[n] = told or why[n]
@@ -235,21 +225,18 @@ def explanation(
     by_formula(explain_further, [n for n in wrong if not why[n]])
     for n in (n for n in wrong if not why[n] and not _is_flat(several, n)):
         ran = [o for o in several if not o.error and _has_reliable_gradient(o, n)]
-        plain = evidence(n, ran, None)
         why[n] = doubted.get(n) or _explain_ignored_cotangents(subject, outcomes, n)
-        why[n] = why[n] or _none_on_error(lambda e=plain: where(e)) or ""
+        why[n] = why[n] or none_if_raises(where, evidence(n, ran, None)) or ""
     for n, told in refused.items():
         why[n] = f"{told}: {why[n]}" if told and why[n] else told or why[n]
     formulas: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     fixed = ""
     with limited(_WRITING):
-        formulas = () if model is None else tuple(_none_on_error(model.formulas) or ())
-        lines = (
-            _none_on_error(lambda: written(subject, first.args, first.cotangents, wrong, model))
-            or ()
-        )
-        fixed = _derived_source(model)
+        formulas = () if model is None else tuple(none_if_raises(model.formulas) or ())
+        own = none_if_raises(written, subject, first.args, first.cotangents, wrong, model)
+        lines = own or ()
+        fixed = "" if model is None else none_if_raises(source, model.operation) or ""
     return Explanation(why, formulas, lines, fixed, unread)
 
 
@@ -300,9 +287,9 @@ def _add_edit_explanations(
 def _lengthened_outcomes(subject: Subject, structure: Structure) -> Iterator[Outcome]:
     """Yield outcomes at other sizes of short axes: there, a number may be told from a size."""
     for sizes in structure.lengthened():
-        args = _none_on_error(lambda s=sizes: structure.resized(s, 3))
+        args = none_if_raises(structure.resized, sizes, 3)
         if args is not None and runs(subject, args):
-            cotangents = _none_on_error(lambda a=args: random_cotangents(subject, a, 5))
+            cotangents = none_if_raises(random_cotangents, subject, args, 5)
             if cotangents is not None:
                 yield outcome(subject, args, cotangents)
 
@@ -313,7 +300,7 @@ def _explain_detached(subject: Subject, outcomes: Sequence[Outcome], n: int) -> 
         return ""
     for made in outcomes:
         given = made.given.get(n)
-        found = _none_on_error(lambda m=made: by_autograd(subject, m.args, m.cotangents))
+        found = none_if_raises(by_autograd, subject, made.args, made.cotangents)
         if not found or made.error or given is None or not bool(given.any()):
             return ""
         if not near(given, found[n], subject.tolerance):
@@ -328,7 +315,7 @@ def _explain_ignored_cotangents(subject: Subject, outcomes: Sequence[Outcome], n
     """Explain a gradient that does not depend on the cotangents; '' if it does."""
     for made in outcomes[:2]:
         other = tuple(None if g is None else 2 * g + 1 for g in made.cotangents)
-        again = _none_on_error(lambda m=made, o=other: outcome(subject, m.args, o, right=({}, 0.0)))
+        again = none_if_raises(outcome, subject, made.args, other, right=({}, 0.0))
         given = made.given.get(n)
         if again is None or again.error or given is None or not bool(given.any()):
             return ""
@@ -353,10 +340,12 @@ def _outcomes_at(subject: Subject, args: tuple[Any, ...], seed: int) -> list[Out
     """Return the outcome at these arguments, if the forward accepts them."""
     made = None
     if runs(subject, args):
-        made = _none_on_error(
-            lambda: outcome(subject, args, random_cotangents(subject, args, seed))
-        )
+        made = none_if_raises(_outcome_at, subject, args, seed)
     return [] if made is None or made.doubt > _SHARP else [with_raw(subject, made)]
+
+
+def _outcome_at(subject: Subject, args: tuple[Any, ...], seed: int) -> Outcome:
+    return outcome(subject, args, random_cotangents(subject, args, seed))
 
 
 def _with_other_numbers(args: Sequence[Any]) -> tuple[Any, ...]:
@@ -368,14 +357,6 @@ def _has_reliable_gradient(made: Outcome, n: int) -> bool:
     """True if the right gradient is accurate enough to explain another one."""
     sharp = made.doubt < _SHARP
     return sharp and n in made.right and bool(made.right[n].isfinite().all())
-
-
-def _derived_source(model: Model | None) -> str:
-    if model is None:
-        return ""
-    from derive.api import source
-
-    return _none_on_error(lambda: source(model.operation)) or ""
 
 
 def _explain_dropped_cotangents(
@@ -392,7 +373,7 @@ def _explain_dropped_cotangents(
         if dropped and len(dropped) < len(held):
             told = " and ".join(f"{called[k]} (of output {k})" for k in dropped)
             rest = tuple(None if k in dropped else g for k, g in enumerate(made.cotangents))
-            alone = _none_on_error(lambda: outcome(subject, made.args, rest))
+            alone = none_if_raises(outcome, subject, made.args, rest)
             if alone is not None and n not in alone.wrong(subject.tolerance):
                 return f"the cotangent {told} is not read: that output sends no gradient"
     return ""
@@ -403,7 +384,7 @@ def _is_dropped(subject: Subject, made: Outcome, n: int, k: int) -> bool:
     other = tuple(
         g if g is None or m != k else torch.zeros_like(g) for m, g in enumerate(made.cotangents)
     )
-    without = _none_on_error(lambda: outcome(subject, made.args, other))
+    without = none_if_raises(outcome, subject, made.args, other)
     if without is None or without.error or without.given.get(n) is None:
         return False
     same = near(without.given[n], made.given[n], 1e-9)
@@ -414,11 +395,9 @@ def _resized_outcomes(
     subject: Subject, args: tuple[Any, ...], model: Model | None
 ) -> Iterator[Outcome]:
     for n, point in enumerate(_prime_sized_points(subject, args, model)):
-        try:
-            made = outcome(subject, point, random_cotangents(subject, point, 7 * n + 1))
-        except Exception:
-            continue
-        yield with_raw(subject, made)
+        made = none_if_raises(_outcome_at, subject, point, 7 * n + 1)
+        if made is not None:
+            yield with_raw(subject, made)
 
 
 def _prime_sized_points(
@@ -472,11 +451,3 @@ def _axis_classings(args: Sequence[Any], model: Model | None) -> Iterator[Classe
 
             yield by_letter
     yield by_size
-
-
-def _none_on_error(call: Callable[..., Any]) -> Any:
-    """Return the result of the call, or None if it raises."""
-    try:
-        return call()
-    except Exception:
-        return None

@@ -19,18 +19,13 @@ class AuditFinding:
     level: str = WRONG
 
 
-@dataclass
-class FindingsByLevel:
-    """The texts of findings by level and argument."""
-
-    wrong: dict[int | None, list[str]]
-    fragile: dict[int | None, list[str]]
-    remarks: dict[int | None, list[str]]
+ByLevel = dict[str, dict[int | None, list[str]]]
+"""The texts of findings by level and argument."""
 
 
-def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> FindingsByLevel:
+def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> ByLevel:
     """Group the findings, each kind once: a second subset, layout or scale is dropped."""
-    levels: dict[str, dict[int | None, list[str]]] = {WRONG: {}, FRAGILE: {}, REMARK: {}}
+    levels: ByLevel = {WRONG: {}, FRAGILE: {}, REMARK: {}}
     met: set[tuple[int | None, str, str]] = set()
     for f in found:
         if f.n in constant:
@@ -42,24 +37,22 @@ def by_level(found: Sequence[AuditFinding], constant: dict[int, str]) -> Finding
             continue
         met.add((f.n, f.level, kind))
         levels[f.level].setdefault(f.n, []).append(f.text)
-    return FindingsByLevel(levels[WRONG], levels[FRAGILE], levels[REMARK])
+    return levels
 
 
-def remarks_on_second_order(second: str) -> list[str]:
-    if second == "constant":
-        return [
-            "the second backward is silently 0: the gradients are constants for autograd; mark "
-            "backward with torch.autograd.function.once_differentiable, or derive it"
-        ]
-    if second == "nan":
-        return ["the second backward has nan or inf where that of the forward is finite"]
-    if second == "wrong":
-        return [
-            "the second backward is silently wrong: autograd takes for constants what forward "
-            "computed and saved, and what backward rounds; mark backward with "
-            "torch.autograd.function.once_differentiable, or compute it from the inputs"
-        ]
-    return []
+SECOND_ORDER = {
+    "constant": (
+        "the second backward is silently 0: the gradients are constants for autograd; mark "
+        "backward with torch.autograd.function.once_differentiable, or derive it"
+    ),
+    "nan": "the second backward has nan or inf where that of the forward is finite",
+    "wrong": (
+        "the second backward is silently wrong: autograd takes for constants what forward "
+        "computed and saved, and what backward rounds; mark backward with "
+        "torch.autograd.function.once_differentiable, or compute it from the inputs"
+    ),
+}
+"""The remarks on a second backward."""
 
 
 def by_how_much(made: Outcome, n: int) -> str:

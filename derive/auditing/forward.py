@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from derive.auditing.points import cast, inner, is_float, random_like
+from derive.auditing.points import cast, inner, is_float, is_tensor, random_like
+from derive.check.invoke import gradients
 from derive.errors import DeriveError
 
 TOLERANCES = {64: 1e-7, 32: 2e-4, 16: 4e-2, 8: 0.3}
@@ -345,25 +346,16 @@ def by_autograd(
     If no output requires a gradient: zeros with a reference, else None.
     """
     leaves = leaves_of(subject, args)
-    outputs = subject.plain(with_leaves(args, leaves, True))
-    pairs = [
-        (o, g)
-        for o, g in zip(outputs, cotangents, strict=False)
-        if g is not None and o.requires_grad
-    ]
-    if not pairs:
-        return None if subject.reference is None else _zeros(leaves)
-    found = torch.autograd.grad(
-        [o for o, _ in pairs], list(leaves.values()), [g for _, g in pairs], allow_unused=True
-    )
-    return {
-        n: torch.zeros_like(leaf) if g is None else g
-        for (n, leaf), g in zip(leaves.items(), found, strict=True)
-    }
+    pairs = differentiated(subject.plain(with_leaves(args, leaves, True)), cotangents)
+    if not pairs and subject.reference is None:
+        return None
+    return dict(zip(leaves, gradients(pairs, list(leaves.values())), strict=True))
 
 
-def _zeros(leaves: Mapping[int, Any]) -> dict[int, Any]:
-    return {n: torch.zeros_like(leaf) for n, leaf in leaves.items()}
+def differentiated(outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Return the outputs that have a gradient and are used, each with its cotangent."""
+    pairs = zip(outputs, cotangents, strict=False)
+    return [(o, g) for o, g in pairs if g is not None and is_tensor(o) and o.requires_grad]
 
 
 def _is_slope(

@@ -11,7 +11,15 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from derive.auditing.forward import Subject, leaves_of, right_gradients, unjudged, with_leaves
+from derive.auditing.forward import (
+    Subject,
+    differentiated,
+    leaves_of,
+    right_gradients,
+    unjudged,
+    with_leaves,
+)
+from derive.auditing.isolation import none_if_raises
 from derive.auditing.points import inner, is_float, is_tensor, random_like, wide_of
 
 
@@ -34,9 +42,13 @@ class Outcome:
     state: tuple[str, ...] = ()
     """Inputs without a gradient that are changed in place, such as running statistics."""
 
+    def returned(self, n: int) -> Any:
+        """Return what backward returned for an argument; None if nothing."""
+        return None if self.raw is None or n >= len(self.raw) else self.raw[n]
+
     def shape_error(self, n: int) -> str:
         """Describe why the engine rejects the shape of a gradient; '' if it accepts it."""
-        raw = None if self.raw is None or n >= len(self.raw) else self.raw[n]
+        raw = self.returned(n)
         if raw is not None and not is_tensor(raw):
             return f"backward returns {type(raw).__name__} for it, not a tensor"
         if raw is None or n not in self.right or _expands(self.right[n].shape, raw.shape):
@@ -100,11 +112,7 @@ def _run_and_pull(
     leaves = leaves_of(subject, made.args, wanted)
     before = {n: a.detach().clone() for n, a in enumerate(made.args) if is_float(a)}
     outputs = subject.applied(with_leaves(made.args, leaves, copied))
-    pairs = [
-        (o, g)
-        for o, g in zip(outputs, made.cotangents, strict=False)
-        if g is not None and o.requires_grad
-    ]
+    pairs = differentiated(outputs, made.cotangents)
     if not pairs:
         made.given = {n: None for n in leaves}
         return
@@ -201,7 +209,7 @@ def _dense(gradient: Any) -> Any:
     return gradient
 
 
-def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
+def _raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
     """Return what backward returns if the engine rejects it; None if backward itself fails."""
     leaves = leaves_of(subject, made.args)
     outputs = subject.applied(with_leaves(made.args, leaves, True))
@@ -213,13 +221,10 @@ def raw_of(subject: Subject, made: Outcome) -> tuple[Any, ...] | None:
 def with_raw(subject: Subject, made: Outcome) -> Outcome:
     """Return the outcome with the raw gradients, if the engine rejected them."""
     if made.error:
-        try:
-            made.raw = raw_of(subject, made)
-        except Exception:
-            made.raw = None
+        made.raw = none_if_raises(_raw_of, subject, made)
         for n, right in made.right.items():
-            raw = None if made.raw is None or n >= len(made.raw) else made.raw[n]
-            if raw is not None and is_tensor(raw) and not made.shape_error(n):
+            raw = made.returned(n)
+            if is_tensor(raw) and not made.shape_error(n):
                 made.given[n] = raw.sum_to_size(right.shape)
     return made
 
@@ -324,11 +329,7 @@ def second_order(subject: Subject, args: Sequence[Any], cotangents: Sequence[Any
         leaves = {n: args[n].detach().clone().requires_grad_() for n in wanted}
         given = [g if g is None else g.detach().clone().requires_grad_() for g in cotangents]
         call = [leaves[n].clone() if n in leaves else a for n, a in enumerate(args)]
-        pairs = [
-            (o, g)
-            for o, g in zip(run(call), given, strict=False)
-            if g is not None and is_tensor(o) and o.requires_grad
-        ]
+        pairs = differentiated(run(call), given)
         if not pairs:
             raise unjudged("autograd records no operation of the forward")
         first = torch.autograd.grad(

@@ -159,6 +159,14 @@ def _child(run: Callable[[Enter], Any], left_out: frozenset[str], write: int) ->
         os._exit(code)
 
 
+def none_if_raises(call: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    """Return the result of the call, or None if it raises, so that explanations never fail."""
+    try:
+        return call(*args, **named)
+    except Exception:
+        return None
+
+
 # --------------------------------------------------------------------------------------- time limit
 # Limit the CPU seconds of a block, such as the search for an explanation.
 

@@ -158,19 +158,16 @@ class PointValues:
 
     def __init__(self, model: Model, args: Sequence[Any], cotangents: Sequence[Any]) -> None:
         op, d = model.operation, model.derived
-        axes = {t.name: t.axes for t in op.inputs}
-        tensors: dict[str, Array | None] = {
-            name: without_ones(args[n].detach().cpu().double().numpy(), axes[name])
-            if is_float(args[n])
-            else without_ones(args[n].detach().cpu().numpy(), axes[name])
-            for n, name in model.inputs(args).items()
-        }
-        parameters = model.parameters(args)
-        run = oracle.ran(op, tensors, parameters)
+        self.axes: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in op.inputs}
+        tensors: dict[str, Array | None] = {}
+        for n, name in model.inputs(args).items():
+            value = args[n].detach().cpu()
+            value = value.double() if is_float(value) else value
+            tensors[name] = without_ones(value.numpy(), self.axes[name])
+        run = oracle.ran(op, tensors, model.parameters(args))
         self.machine: Machine = run.machine
         self.sizes = dict(self.machine.sizes)
         self.known: dict[str, Array] = self.machine.tensors  # type: ignore[assignment]
-        self.axes: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in op.inputs}
         self.axes |= {e.name: e.axes for e in op.equations}
         outputs = list(op.outputs)
         for output, name in d.cotangents:
@@ -264,6 +261,14 @@ def model_of(
     return Model(op, names, cotangents, option, _tensor_argument_numbers(args))
 
 
+def give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
+    """Give the arguments of a function these names, if they are distinct identifiers."""
+    if all(n.isidentifier() for n in names) and len(set(names)) == len(names):
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
+        function.__signature__ = signature  # type: ignore[attr-defined]
+
+
 def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
     """Trace the forward or the reference into an operation; a text if that fails."""
 
@@ -274,10 +279,7 @@ def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) 
     # A default that the example leaves out is a parameter too.
     args = (*args, *(() if subject.reference is not None else subject.defaults(len(args))))
     names = subject.plain_names(len(args))
-    if all(n.isidentifier() for n in names) and len(set(names)) == len(names):
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        signature = inspect.Signature([inspect.Parameter(n, kind) for n in names])
-        forward.__signature__ = signature  # type: ignore[attr-defined]
+    give_names(forward, names)
     forward.__name__ = subject.name
     try:
         return reading(forward, *args).operation

@@ -264,34 +264,21 @@ class _Search:
 
     def _kept_right(self, points: Sequence[_Point]) -> set[int]:
         """Return the gradients that are right at every point without an edit."""
-        code = self._compiled()
-        found = [self._right(p, self._run(p, code)) for p in points]
+        found = [*self._right_at(points)]
         return set.intersection(*found) if found else set()
 
     def _mends(self, edit: Edit, left: Sequence[int]) -> list[int]:
         """Return the gradients that the edit makes right; none if it breaks another."""
-        return self._mended_at(edit, left, self.points, self.keep)
+        return _mended(edit, left, self._right_at(self.points), self.keep)
 
     def _mends_elsewhere(self, edit: Edit, mends: Sequence[int]) -> bool:
-        return self._mended_at(edit, mends, self.others, self.other_keep) == list(mends)
+        return _mended(edit, mends, self._right_at(self.others), self.other_keep) == list(mends)
 
-    def _mended_at(
-        self, edit: Edit, left: Sequence[int], points: Sequence[_Point], keep: set[int]
-    ) -> list[int]:
-        before = edit.swapped()
-        try:
-            code = self._compiled()
-            mends = list(left)
-            for point in points:
-                right = self._right(point, self._run(point, code))
-                mends = [n for n in mends if n in right]
-                if not mends or not keep <= right:
-                    return []
-            return mends
-        except Exception:
-            return []
-        finally:
-            edit.undone(before)
+    def _right_at(self, points: Sequence[_Point]) -> Iterator[set[int]]:
+        """Yield the gradients that are right at each point, by the code as it is now."""
+        code = self._compiled()
+        for point in points:
+            yield self._right(point, self._run(point, code))
 
     def _is_vague(self, edit: Edit, mends: Sequence[int]) -> bool:
         """True if a slightly scaled value also works, as for a value that is only compared."""
@@ -342,35 +329,38 @@ class _Search:
         self, edit: Edit, own: _Code, backward: types.CodeType, left: Sequence[int]
     ) -> list[int]:
         """Return the gradients that an edited forward makes right, if its outputs are unchanged."""
-        before = edit.swapped()
-        try:
-            return self._right_after(own, backward, left)
-        except Exception:
-            return []
-        finally:
-            edit.undone(before)
+        return _mended(edit, left, self._right_after(own, backward), self.keep)
 
-    def _right_after(self, own: _Code, backward: types.CodeType, left: Sequence[int]) -> list[int]:
-        mends = list(left)
+    def _right_after(self, own: _Code, backward: types.CodeType) -> Iterator[set[int]]:
         for made in self.outcomes:
             context, outputs = _run_forward_code(self.subject, made, own)
-            if not all(map(_equal_if_float, outputs, self.subject.own(made.args))):
-                return []
+            pairs = zip(outputs, self.subject.own(made.args), strict=False)
+            same = all(near(a, b, _EQUAL) for a, b in pairs if is_float(a))
             point = self._point(made, context)
-            right = self._right(point, self._run(point, backward))
+            yield self._right(point, self._run(point, backward)) if same else set()
+
+
+def _mended(
+    edit: Edit, left: Sequence[int], right_at: Iterator[set[int]], keep: set[int]
+) -> list[int]:
+    """Return which of these gradients the edit makes right; none if it breaks another."""
+    before = edit.swapped()
+    try:
+        mends = list(left)
+        for right in right_at:
             mends = [n for n in mends if n in right]
-            if not mends or not self.keep <= right:
+            if not mends or not keep <= right:
                 return []
         return mends
+    except Exception:
+        return []
+    finally:
+        edit.undone(before)
 
 
 def _has_value(edit: Edit) -> bool:
     """True if the new node is computed; of a name, maybe only the shape is read."""
     return isinstance(edit.after, ast.expr) and not isinstance(edit.after, ast.Name)
-
-
-def _equal_if_float(a: Any, b: Any) -> bool:
-    return near(a, b, _EQUAL) if is_float(a) else True
 
 
 def _with_line(edit: Edit, code: _Code) -> str:

@@ -19,13 +19,14 @@ from derive.auditing.examples import (
 )
 from derive.auditing.explanation import Explanation, explanation
 from derive.auditing.findings import (
+    FRAGILE,
     REMARK,
+    SECOND_ORDER,
     WRONG,
     AuditFinding,
-    FindingsByLevel,
+    ByLevel,
     by_how_much,
     by_level,
-    remarks_on_second_order,
 )
 from derive.auditing.forward import Subject, check_reference, unjudged
 from derive.auditing.gradients import (
@@ -38,7 +39,7 @@ from derive.auditing.gradients import (
     second_order,
     with_raw,
 )
-from derive.auditing.isolation import LAST, Enter, isolated
+from derive.auditing.isolation import LAST, Enter, isolated, none_if_raises
 from derive.auditing.points import is_float, is_tensor, random_like
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
@@ -107,7 +108,7 @@ class Audit:
         """Run the first example; return the subject with its dtype, context and precision."""
         subject = self._in_its_dtype(subject, args)
         check_reference(subject, args)
-        context = _none_if_raises(lambda: subject.context(args))
+        context = none_if_raises(lambda: subject.context(args))
         if context is not None:
             kept, inputs, outputs = context
             subject = replace(subject, copied=bool(kept.dirty))
@@ -142,7 +143,7 @@ class Audit:
 
         def ended(own: Subject) -> Outcome | None:
             # Copied, because torch refuses to change a leaf in place.
-            found: Outcome | None = _none_if_raises(
+            found: Outcome | None = none_if_raises(
                 lambda: outcome(
                     own, args, random_cotangents(own, args, 1), copied=True, right=({}, 0.0)
                 )
@@ -166,7 +167,7 @@ class Audit:
             if self.is_told and not self.examples[0][n].requires_grad:
                 continue
             leaf = arg.detach().clone().requires_grad_()
-            outputs = _none_if_raises(
+            outputs = none_if_raises(
                 lambda n=n, leaf=leaf: subject.applied([*args[:n], leaf.clone(), *args[n + 1 :]])
             )
             for y in outputs or ():
@@ -190,7 +191,7 @@ class Audit:
             def takes(some: Sequence[int]) -> bool:
                 others = frozenset(n for n in wanted if n not in some)
                 alone = replace(subject, constants=subject.constants | others)
-                return _none_if_raises(lambda: random_cotangents(alone, args, 1)) is not None
+                return none_if_raises(lambda: random_cotangents(alone, args, 1)) is not None
 
             taken = [n for n in wanted if takes([n])]
             if not taken or not takes(taken):
@@ -237,13 +238,13 @@ class Audit:
             self.remarks.append(f"changed in place, without a gradient: {', '.join(state)}")
         told = by_level(found, constant)
         second = ""
-        if not told.wrong:
+        if not told[WRONG]:
             first = self.outcomes[0]
             # An argument for which backward returns None is constant in the second derivative too.
             kept = self.subject.constants | frozenset(constant)
             judged = replace(self.subject, constants=kept)
             second = second_order(judged, first.args, first.cotangents)
-            self.remarks += remarks_on_second_order(second)
+            self.remarks += [SECOND_ORDER[second]] if second in SECOND_ORDER else []
         explained = self._explained(at_all)
         made = self._made(told, constant, at_all, second, explained)
         return replace(made, rows=(*made.rows, *self._jvp(constant)))
@@ -262,7 +263,7 @@ class Audit:
                 return
             except Exception as error:
                 failed = f"it fails{where and ' '}{where}: {error_line(error)}"
-                context = _none_if_raises(self.subject.context, made.args)
+                context = none_if_raises(self.subject.context, made.args)
                 if context and context[0].saved_tensors and not context[0].kept_for_forward:
                     failed += "; what jvp reads is saved by save_for_forward, which is not called"
                 yield InputVerdict("jvp", True, fragile=failed)
@@ -276,15 +277,8 @@ class Audit:
         yield InputVerdict("jvp", True, unjudged=why)
 
     def _judge(self, skipped: frozenset[int]) -> Judge:
-        return Judge(
-            self.subject,
-            self.structure,
-            self.examples,
-            self.names,
-            skipped,
-            self._without(),
-            self.enter,
-        )
+        own = self.subject, self.structure, self.examples, self.names
+        return Judge(*own, skipped, self._without(), self.enter)
 
     def _at_the_examples(self) -> Iterable[AuditFinding]:
         """Yield what is wrong at the examples and at the perturbed copies."""
@@ -393,7 +387,7 @@ class Audit:
 
     def _made(
         self,
-        told: FindingsByLevel,
+        told: ByLevel,
         constant: dict[int, str],
         at_all: Sequence[int],
         second: str,
@@ -401,9 +395,9 @@ class Audit:
     ) -> Report:
         rows: list[InputVerdict] = []
         every = [n for n, a in enumerate(self.examples[0]) if is_float(a)]
-        of_all = told.wrong.get(None, [])
+        of_all = told[WRONG].get(None, [])
         for n in every:
-            wrong = [t for t in told.wrong.get(n, []) if t]
+            wrong = [t for t in told[WRONG].get(n, []) if t]
             if n in at_all:
                 why = "" if explained is None else explained.why.get(n)
                 wrong = [why or self._unexplained(n), *wrong]
@@ -411,16 +405,15 @@ class Audit:
             if n in constant and n not in at_all:
                 rows.append(InputVerdict(self.names[n], True, constant=constant[n]))
                 continue
-            fragile = [] if wrong else told.fragile.get(n, [])
+            fragile = "" if wrong else "; ".join(told[FRAGILE].get(n, []))
             if all(row.right for row in rows):
-                of_all = [_refer_to_first(text, self.names[n]) for text in of_all]
-            rows.append(
-                InputVerdict(
-                    self.names[n], not wrong, "; ".join(dict.fromkeys(wrong)), "; ".join(fragile)
-                )
-            )
+                # Refer to the first argument instead of repeating its error message.
+                parts = (text.partition(": ") for text in of_all)
+                of_all = [f"{what} as for {self.names[n]}" if c else what for what, c, _ in parts]
+            said = "; ".join(dict.fromkeys(wrong))
+            rows.append(InputVerdict(self.names[n], not wrong, said, fragile))
         remarks = [*self.remarks]
-        for of, texts in told.remarks.items():
+        for of, texts in told[REMARK].items():
             kinks = [t for t in texts if "the slope jumps" in t]
             texts = [t for t in texts if t not in kinks[1:]]
             remarks += [t if of is None else f"{self.names[of]}: {t}" for t in texts]
@@ -429,7 +422,7 @@ class Audit:
                 f"no term is named: {explained.unread}; give the operation of the forward as "
                 "reference="
             )
-        small = _none_if_raises(lambda: self._counterexample(at_all[0])) if at_all else ""
+        small = none_if_raises(lambda: self._counterexample(at_all[0])) if at_all else ""
         return Report(
             self.subject.name,
             tuple(rows),
@@ -440,7 +433,7 @@ class Audit:
             second,
             "" if explained is None else explained.fixed,
             () if explained is None or not at_all else explained.written,
-            tuple(told.fragile.get(None, [])),
+            tuple(told[FRAGILE].get(None, [])),
         )
 
     def _unexplained(self, n: int) -> str:
@@ -472,22 +465,9 @@ class Audit:
 
     def _judged(self, second: str) -> tuple[str, ...]:
         count = len(self.outcomes)
-        told = [
-            f"{count} calls of the examples' structure",
-            "needs_input_grad",
-            "layouts",
-            "flags",
-            "dtypes",
-            "large values",
-            "other sizes",
-        ]
-        return tuple([*told, f"second order: {second}"] if second else told)
-
-
-def _refer_to_first(text: str, name: str) -> str:
-    """Refer to the first argument instead of repeating its error message."""
-    what, colon, _ = text.partition(": ")
-    return f"{what} as for {name}" if colon else text
+        kinds = ["needs_input_grad", "layouts", "flags", "dtypes", "large values", "other sizes"]
+        kinds += [f"second order: {second}"] if second else []
+        return f"{count} calls of the examples' structure", *kinds
 
 
 def _is_none(made: Outcome, n: int) -> bool:
@@ -503,11 +483,3 @@ def _count(raw: Sequence[Any], wanted: int) -> int:
     while count > wanted and raw[count - 1] is None:
         count -= 1
     return count
-
-
-def _none_if_raises(call: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of the call, or None if it raises, so that explanations never fail."""
-    try:
-        return call(*args)
-    except Exception:
-        return None

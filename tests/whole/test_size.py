@@ -10,7 +10,7 @@ from kit.each import each_row
 LIMITS = {
     "derive": 92_440,
     "derive/algebra": 4_730,
-    "derive/auditing": 7_050,
+    "derive/auditing": 6_950,
     "derive/blocks": 700,
     "derive/calculus": 7_800,
     "derive/catalog": 1_700,
