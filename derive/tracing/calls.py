@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -251,10 +250,6 @@ class ValueSource:
     path: Path = ()
     held: Callable[[Any], Any] | None = None
     default: Any = None
-
-    @staticmethod
-    def on_module(name: str) -> ValueSource:
-        return ValueSource(held=attrgetter(name))
 
     def of(self, owner: Any, arguments: tuple[Any, ...]) -> Any:
         """Return the value in a call."""

@@ -40,10 +40,6 @@ from derive.tracing.values import (
 # -------------------------------------------------------------------- conditions
 
 
-_OF_NEGATIVE = {"==": False, "<": False, "<=": False, "!=": True, ">": True, ">=": True}
-"""Result of comparing a position, which is never negative, with a negative number."""
-
-
 def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
     """Return a comparison of a and b, folded if it is constant.
 
@@ -55,7 +51,7 @@ def fold_comparison(symbol: str, a: TracedNode, b: TracedNode) -> TracedNode:
         return TracedNumber(bool(RELATIONS[symbol](m, n)))
     for one, value, own in ((a, n, symbol), (b, m, MIRRORED[symbol])):
         if value is not None and value < 0 and _is_from_zero(one):
-            return TracedNumber(_OF_NEGATIVE[own])
+            return TracedNumber(bool(RELATIONS[own](0, value)))
     if (gap := gap_of(a, b)) is not None:
         return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
     match a:
@@ -396,13 +392,10 @@ def infinite_choice(node: TracedNode) -> InfiniteChoice | None:
     if not leaves_out(node):
         return None
     c, a, b = node.parts()
-    if sign_of(a) and sign_of(b):
+    first, second = sign_of(a), sign_of(b)
+    if first and second:
         return None
-    return (
-        InfiniteChoice(c, sign_of(a), b, True)
-        if sign_of(a)
-        else InfiniteChoice(c, sign_of(b), a, False)
-    )
+    return InfiniteChoice(c, first, b, True) if first else InfiniteChoice(c, second, a, False)
 
 
 @dataclass
@@ -457,10 +450,9 @@ class Outward:
                 turned = -1 if node.name == "-" and not n else 1
                 signs = {turned * s for s in _signs(other)}
                 return TracedNumber(own * sympy.oo) if signs <= {own} else None
-            case "*", [TracedNumber() as other] if (by := self._asked(other)) is not None:
-                return TracedNumber(sign * by * sympy.oo)
-            case "/", [TracedNumber() as other] if not n and (by := self._asked(other)) is not None:
-                return TracedNumber(sign * by * sympy.oo)
+            case "*" | "/" as name, [TracedNumber() as other] if name == "*" or not n:
+                by = self._asked(other)
+                return None if by is None else TracedNumber(sign * by * sympy.oo)
             case "/", [other] if n and not _signs(other):
                 return TracedNumber(0)
             case "maximum" | "minimum", [other]:
@@ -492,10 +484,8 @@ def _signs(node: TracedNode) -> set[int]:
 def _without_added_zero(node: TracedNode) -> TracedNode:
     """Drop an added zero, as the finite branch of a mask has."""
     match node:
-        case TracedApply("+", (x, TracedNumber(n))) | TracedApply("+", (TracedNumber(n), x)) if (
-            n == 0
-        ):
-            return x
-        case TracedApply("-", (x, TracedNumber(n))) if n == 0:
+        case TracedApply("+" | "-", (x, TracedNumber(n))) | TracedApply(
+            "+", (TracedNumber(n), x)
+        ) if n == 0:
             return x
     return node

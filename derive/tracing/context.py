@@ -362,19 +362,15 @@ class Context:
             last += 1
         end = len(sizes) - last
         inner = tuple(a for axis in value.axes[first:end] for a in axis)
-        if not self.sizes.equal(
-            sympy.prod(sizes[first:end]), sympy.prod(shape[first : len(shape) - last])
-        ):
+        wanted = shape[first : len(shape) - last]
+        if not self.sizes.equal(sympy.prod(sizes[first:end]), sympy.prod(wanted)):
             return None
         axes = (*value.axes[:first], inner, *value.axes[end:])
         whole, atom = self.single(replace(value, axes=axes), first)
-        new = [tv.Atom.new(n) for n in shape[first : len(shape) - last] if n != 1]
-        groups = iter((a,) for a in new)
-        made = tuple(() if n == 1 else next(groups) for n in shape[first : len(shape) - last])
-        node = tv.substituted(whole.node, {atom: tv.joined(new)})
-        return tv.TracedValue(
-            (*whole.axes[:first], *made, *whole.axes[first + 1 :]), node, value.kind
-        )
+        made = [*map(tv.new_axis, wanted)]
+        node = tv.substituted(whole.node, {atom: tv.joined([a for axis in made for a in axis])})
+        axes = (*whole.axes[:first], *made, *whole.axes[first + 1 :])
+        return tv.TracedValue(axes, node, value.kind)
 
     def single(self, value: tv.TracedValue, dim: int) -> tuple[tv.TracedValue, tv.Atom]:
         """Merge the indices of an axis into one; return the value and that index."""
@@ -391,14 +387,14 @@ class Context:
         assert isinstance(value.node, tv.TracedRead)
         positions = list(value.node.positions)
         positions[kept.index(dim)] = tv.Position(atom)
-        axes = tuple((atom,) if n == dim else own for n, own in enumerate(value.axes))
-        return replace(
-            value, axes=axes, node=tv.TracedRead(value.node.name, tuple(positions))
-        ), atom
+        node = tv.TracedRead(value.node.name, tuple(positions))
+        return replace(value.with_axis(dim, (atom,)), node=node), atom
 
-    def with_one_index(self, value: tv.TracedValue, dim: int) -> tv.TracedValue:
-        """Return the value with at most one index on an axis."""
-        return self.single(value, dim)[0] if value.axes[dim] else value
+    def with_one_index(self, value: tv.TracedValue, *dims: int) -> tv.TracedValue:
+        """Return the value with at most one index on each of these axes."""
+        for dim in dims:
+            value = self.single(value, dim)[0] if value.axes[dim] else value
+        return value
 
     def _single_apart(
         self, value: tv.TracedValue, left: InfiniteChoice, dim: int
@@ -408,16 +404,12 @@ class Context:
         No equation can hold the infinite branch, so the finite branch and the condition are merged.
         """
         rest, atom = self.single(replace(value, node=left.rest), dim)
-        there = tv.position_map(
-            dict(zip(_atoms_except(value, dim), _atoms_except(rest, dim), strict=True))
-        )
+        there = _other_positions(value, rest, dim)
         whole = tv.joined(value.axes[dim])
         test = tv.rewritten(left.condition, lambda x: tv.Position(atom) if x == whole else x)
         if {x.atom for x in tv.walk(test) if isinstance(x, tv.Position)} & {*value.axes[dim]}:
             own, place = self.single(replace(value, node=left.condition, kind="bool"), dim)
-            there = tv.position_map(
-                dict(zip(_atoms_except(own, dim), _atoms_except(rest, dim), strict=True))
-            )
+            there = _other_positions(own, rest, dim)
             test = tv.substituted(own.node, {place: tv.Position(atom)})
         return replace(rest, node=left.moved(tv.substituted(test, there), rest.node)), atom
 
@@ -447,8 +439,12 @@ def symbol_of(size: Any) -> Any:
     return getattr(getattr(size, "node", None), "expr", None)
 
 
-def _atoms_except(value: tv.TracedValue, dim: int) -> list[tv.Atom]:
-    return [a for n, axis in enumerate(value.axes) for a in axis if n != dim]
+def _other_positions(
+    one: tv.TracedValue, other: tv.TracedValue, dim: int
+) -> dict[tv.Atom, tv.TracedNode]:
+    """Return the positions of one value's indices in another one, except on an axis."""
+    pairs = zip(one.without_axis(dim).atoms, other.without_axis(dim).atoms, strict=True)
+    return tv.position_map(dict(pairs))
 
 
 def _has_axis(value: tv.TracedValue, atom: tv.Atom) -> bool:

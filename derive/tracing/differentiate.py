@@ -17,9 +17,9 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
@@ -49,6 +49,8 @@ from derive.tracing.writes import ComputedInputs
 # Cache of derived code by kind of arguments, and the decision whether it runs.
 
 READING: ContextVar[bool] = ContextVar("READING", default=False)
+"""True while a function is read: those inside of it, which derive their own code elsewhere, run as
+they are."""
 
 _LOCK = threading.RLock()
 """Held while a function is read: functions of torch and Python are replaced then."""
@@ -356,17 +358,12 @@ def _refuse_changes(names: Sequence[str]) -> None:
         raise DeriveError(text, kind="torch-state")
 
 
-def _read() -> AbstractContextManager[None]:
-    """Run the functions inside of one, which derive their own code elsewhere, as they are."""
-    return in_block(READING, True)
-
-
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
     from derive.api import load
     from derive.tracing.read import reading_of
 
-    with _read():
+    with in_block(READING, True):
         found = reading_of(function, bound)
         inputs = tuple(t.name for t in found.operation.inputs)
         with torch.inference_mode(False), torch.enable_grad():
@@ -404,7 +401,7 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         held=found.held,
         fits=found.fits,
     )
-    with _read():
+    with in_block(READING, True):
         plain = cost_of(found.function, found.tensors)
         # A branch, or a number of elements that a mask selects, depends on data.
         plain = plain or cost_of(found.function, found.tensors, with_data=True)
@@ -686,7 +683,7 @@ def _prebound_call(
         for name, path in zip(tensors, paths, strict=True)
     }
     for label, (name, _) in module_tensors(module, sources).items():
-        sources[label] = ValueSource.on_module(name)
+        sources[label] = ValueSource(held=attrgetter(name))
     arguments = {*made.inputs, *made.computed.arguments} - {*made.computed.names}
     own = {name: sources[name] for name in arguments}
     found = {name: s for name, s in own.items() if s is not None}

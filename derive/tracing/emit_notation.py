@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 import sympy
@@ -375,16 +376,11 @@ def operation_text(
     for tensor, value in inputs.items():
         if tensor not in read:
             continue
-        named, usual = given.get(tensor, ()), _BY_RANK.get(len(value.axes), "")
-        wanted = [named[n] if n < len(named) else None for n in range(len(value.axes))]
-        wanted = [a or (usual[n] if n < len(usual) else None) for n, a in enumerate(wanted)]
+        usual = _BY_RANK.get(len(value.axes), "")
         axes: list[str] = []
-        for n, axis in enumerate(v for v in value.axes):
-            if not axis:
-                axes.append("0")
-                continue
-            hint = wanted[n] if n < len(wanted) else None
-            axes.append(letters.another(letters.of(axis[0].size, hint), axes))
+        for axis, own, other in zip_longest(value.axes, given.get(tensor, ()), usual):
+            letter = letters.of(axis[0].size, own or other) if axis else "0"
+            axes.append(letters.another(letter, axes) if axis else letter)
         text = f"{tensor}[{','.join(axes)}]" if axes else tensor
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
     kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
@@ -470,12 +466,9 @@ def _concatenated(equations: Sequence[TracedEquation], letters: Letters) -> set[
     for e in equations:
         names = letters.in_equation(e.axes, e.body)
         for x in tv.walk(e.body):
-            if (
-                isinstance(x, tv.TracedApply)
-                and x.name == "concat"
-                and isinstance(x.args[0], tv.Position)
-            ):
-                found.add(names[x.args[0].atom])
+            match x:
+                case tv.TracedApply("concat", (tv.Position(atom), *_)):
+                    found.add(names[atom])
     return found
 
 

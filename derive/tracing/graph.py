@@ -29,7 +29,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
 from derive.tracing.symbolic import kept_sizes
-from derive.tracing.truths import Answer, on_all_paths, validations, version_of, writes
+from derive.tracing.truths import Answer, on_all_paths, statements_of, validations, writes
 
 _Value = TypeVar("_Value")
 
@@ -255,30 +255,29 @@ def _trace_error(error: Exception) -> DeriveError:
     where = f" ({place})" if place is not None else ""
     name, text = type(error).__name__, str(error).strip().partition("\n")[0]
     if re.search(r"Eq\(u\d+, u\d+\)", text):
-        return DeriveError(
-            f"{UNREAD}{where}: whether two masks select as many elements depends on their values; "
-            "compute a mask once, m = target > 0, and select with it: x[m], target[m]",
-            kind="data-dependent",
+        told = (
+            "whether two masks select as many elements depends on their values; compute a mask "
+            "once, m = target > 0, and select with it: x[m], target[m]"
         )
-    if "DataDependent" in name or "data-dependent" in text.lower() or "Eq(u" in text:
-        return DeriveError(
-            f"{UNREAD}{where}: the control flow depends on the values of a tensor; pass the "
-            "decision as an argument, or select values with torch.where",
-            kind="data-dependent",
+    elif "DataDependent" in name or "data-dependent" in text.lower() or "Eq(u" in text:
+        told = (
+            "the control flow depends on the values of a tensor; pass the decision as an argument, "
+            "or select values with torch.where"
         )
-    if "Unbacked" in name:
-        return DeriveError(
-            f"{UNREAD}{where}: the number of elements depends on the values of a tensor; compute "
-            "it outside and pass it as an argument",
-            kind="data-dependent",
+    elif "Unbacked" in name:
+        told = (
+            "the number of elements depends on the values of a tensor; compute it outside and pass "
+            "it as an argument"
         )
-    if ".numpy()" in text:
-        return unread(
-            f"{UNREAD}{where}: the function leaves torch for NumPy; use torch operations, or "
-            "compute the value outside and pass it as an argument"
-        )
-    told = text if isinstance(error, NotImplementedError) else f"{name}: {text}"
-    return unread(f"{UNREAD}{where}: {told}")
+    else:
+        told = text if isinstance(error, NotImplementedError) else f"{name}: {text}"
+        if ".numpy()" in text:
+            told = (
+                "the function leaves torch for NumPy; use torch operations, or compute the value "
+                "outside and pass it as an argument"
+            )
+        return unread(f"{UNREAD}{where}: {told}")
+    return DeriveError(f"{UNREAD}{where}: {told}", kind="data-dependent")
 
 
 def _statement(traceback: Any) -> SourceStatement | None:
@@ -418,16 +417,7 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         del _SingleLevelFunction.apply  # type: ignore[attr-defined]
 
 
-@lru_cache(maxsize=256)
-def _simple_statements(file: str, version: tuple[int, int]) -> Sequence[ast.stmt]:
-    """Return the simple statements of this version of a file."""
-    linecache.checkcache(file)
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
-    plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
-    return [n for n in ast.walk(tree) if isinstance(n, plain)]
+_SIMPLE = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Expr)
 
 
 def _statement_at(
@@ -435,9 +425,7 @@ def _statement_at(
 ) -> SourceStatement | None:
     """Return the statement on a line; ``at`` selects one of several, and a part of it."""
     inside = [
-        s
-        for s in _simple_statements(file, version_of(file))
-        if s.lineno <= line <= (s.end_lineno or s.lineno)
+        s for s in statements_of(file, _SIMPLE) if s.lineno <= line <= (s.end_lineno or s.lineno)
     ]
     if not inside:
         text = " ".join(linecache.getline(file, line).split())

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import sympy
+from torch.utils._pytree import tree_leaves
 
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
-from derive.tracing.elementwise import as_number
+from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
@@ -127,8 +128,8 @@ def _dims(context: Context, node: Any) -> list[int]:
 
 def _shape(node: Any) -> Sequence[Any]:
     """Return the shape of a node's result, or of the first one."""
-    made = node.meta.get("val")
-    shape: Sequence[Any] = getattr(next(leaves_of(made), None), "shape", ())
+    first = next(iter(tree_leaves(node.meta.get("val"))), None)
+    shape: Sequence[Any] = getattr(first, "shape", ())
     return shape
 
 
@@ -143,20 +144,10 @@ def _piece(x: Any, k: int) -> Any:
     return x
 
 
-def leaves_of(x: Any) -> Iterator[Any]:
-    if isinstance(x, tuple | list):
-        for e in x:
-            yield from leaves_of(e)
-    elif isinstance(x, dict):
-        yield from leaves_of(list(x.values()))
-    else:
-        yield x
-
-
 def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     """Apply an operation to each piece, or to all of them."""
     name = context.called
-    counts = {len(x.values) for x in leaves_of([args, kwargs]) if isinstance(x, Pieces)}
+    counts = {len(x.values) for x in tree_leaves([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(context, node)
     if name == "cat":
         along = (args[1] if len(args) > 1 else 0) % len(node.meta["val"].shape)
@@ -391,8 +382,7 @@ def nonzero(context: Context, x: TracedValue) -> TracedValue:
 
 def _truth(context: Context, x: TracedValue) -> TracedValue:
     """Return a mask of the elements that are not 0, named: several selections are by it."""
-    mask = x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
-    return context.simple(mask)
+    return context.simple(as_truth(x))
 
 
 def _named_index(context: Context, index: TracedValue) -> TracedValue:
@@ -534,8 +524,7 @@ def unset(context: Context, *_: Any, **__: Any) -> TracedValue:
 
 @operation("tril", "triu", "tril_", "triu_")
 def triangle(context: Context, x: TracedValue, diagonal: int = 0) -> TracedValue:
-    for dim in (len(x.axes) - 1, len(x.axes) - 2):
-        x = context.with_one_index(x, dim)
+    x = context.with_one_index(x, len(x.axes) - 1, len(x.axes) - 2)
     row, column = map(joined, x.axes[-2:])
     lower = "tril" in str(context.node.target)
     edge = row + diagonal if diagonal else row

@@ -267,11 +267,8 @@ _PRODUCT, _POWER, _ATOM = 6, 8, 9
 
 def spelled(value: float) -> tuple[str, int] | None:
     """Return (text, precedence) of a positive float; None if the float itself is as short."""
-    if (
-        not math.isfinite(value)
-        or value <= 0
-        or len(repr(value).partition("e")[0].replace(".", "").strip("0")) < _LONG
-    ):
+    digits = repr(value).partition("e")[0].replace(".", "").strip("0")
+    if not math.isfinite(value) or value <= 0 or len(digits) < _LONG:
         return None
     for exact in (True, False):
         if not exact and _single(value) != value:
@@ -375,11 +372,8 @@ def _element_choice(numbers: Any, atoms: list[tv.Atom]) -> tv.TracedNode:
     """Return the number at a position, as nested choices."""
     if not atoms:
         return tv.TracedNumber(numbers)
-    if (
-        len(atoms) == 1
-        and len(set(numbers)) > 1
-        and (line := _arithmetic_sequence(numbers, atoms[0])) is not None
-    ):
+    line = _arithmetic_sequence(numbers, atoms[0]) if len(atoms) == 1 else None
+    if line is not None and len(set(numbers)) > 1:
         return line
     *first, last = (_element_choice(row, atoms[1:]) for row in numbers)
     made = last

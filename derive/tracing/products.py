@@ -67,8 +67,6 @@ def _contraction_operand(context: Context, x: TracedValue) -> TracedValue:
 @operation("mm", "bmm", "matmul", "dot", "mv", "vdot", "inner_")
 def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedValue:
     """Return the matrix product of the last axes, with the others broadcast."""
-    if len(a.axes) == 1 and len(b.axes) == 1:
-        return contracted(context, a, b, [(0, 0)])
     if len(b.axes) == 1:
         return contracted(context, a, b, [(len(a.axes) - 1, 0)])
     if len(a.axes) == 1:

@@ -10,14 +10,14 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
 from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
-from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, leaves_of
+from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, extracted, many, unread
 from derive.tracing.sorting import sorting_of
@@ -210,7 +210,7 @@ class Reader:
                 raise unread(f"{name} is not supported: {_POOLED}")
             if f is None:
                 return self._taken_apart(node)
-            flat = list(leaves_of([args, kwargs]))
+            flat = tree_leaves([args, kwargs])
             if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
             if not takes_elements(f) and any(map(tv.selection, flat)):
@@ -228,7 +228,7 @@ class Reader:
             what = "this line is nested too deeply in others for Python's recursion limit, as in a"
             raise self._error(unread(f"{what} long loop; read one step of it")) from None
         except Exception as error:
-            flat = list(leaves_of([args, kwargs]))
+            flat = tree_leaves([args, kwargs])
             if any(isinstance(x, sympy.Expr) and not self.context.sizes.are_known(x) for x in flat):
                 raise self._error(extracted()) from error
             if has_pieces(self.context, node, flat):

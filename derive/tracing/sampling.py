@@ -133,8 +133,7 @@ def grid_sample(
         )
     x, grid, spatial = context.simple(x).fresh(), context.simple(grid), len(x.axes) - 2
     sizes = [x.shape[2 + n] for n in range(spatial)]
-    for dim in range(2, len(x.axes)):
-        x = context.with_one_index(x, dim)
+    x = context.with_one_index(x, *range(2, len(x.axes)))
     places, firsts = [], []
 
     def rounded(a: tv.TracedNode) -> tv.TracedNode:

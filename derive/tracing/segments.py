@@ -39,8 +39,7 @@ class MatchedPositions:
         source: tv.TracedValue,
     ) -> None:
         """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
-        for n in dims:
-            x = context.with_one_index(x, n)
+        x = context.with_one_index(x, *dims)
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
         kept = [n for n in range(len(x.axes)) if n not in dims]
         order = [*dims, *kept]

@@ -96,14 +96,6 @@ def _first(
     return context.named(values, "ordered"), order
 
 
-def _argsort(context: Context, x: TracedValue, *args: Any, **named: Any) -> TracedValue:
-    return _sort(context, x, *args, **named)[1]
-
-
-def _msort(context: Context, x: TracedValue) -> TracedValue:
-    return _sort(context, x, 0)[0]
-
-
 def _topk(
     context: Context, x: TracedValue, k: Any, dim: int = -1, largest: bool = True, *_: Any
 ) -> tuple[TracedValue, TracedValue]:
@@ -182,19 +174,15 @@ def _searchsorted(
     return context.named(TracedValue(before.axes[:-1], count, "int"), "place")
 
 
-def _bucketize(context: Context, x: Any, boundaries: TracedValue, **named: Any) -> TracedValue:
-    return _searchsorted(context, boundaries, x, **named)
-
-
 _SORTINGS: dict[str, Translate] = {
     "sort": _sort,
-    "argsort": _argsort,
-    "msort": _msort,
+    "argsort": lambda context, x, *args, **named: _sort(context, x, *args, **named)[1],
+    "msort": lambda context, x: _sort(context, x, 0)[0],
     "topk": _topk,
     "kthvalue": _kthvalue,
     "median": _median,
     "cummax": _running,
     "cummin": _running,
     "searchsorted": _searchsorted,
-    "bucketize": _bucketize,
+    "bucketize": lambda context, x, bounds, **named: _searchsorted(context, bounds, x, **named),
 }

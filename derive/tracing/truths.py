@@ -134,8 +134,8 @@ def _is_raised(error: Exception, answer: Answer) -> bool:
     is_told = caller is not None and caller.tb_frame.f_code is answer.code
     if not is_own and not (is_told and _is_given(frame, not answer.holds)):
         return False
-    file, line = frame.f_code.co_filename, last.tb_lineno
-    return any(first <= line <= end for first, end in _raising(file, version_of(file)))
+    raising = statements_of(frame.f_code.co_filename, (ast.Raise, ast.Assert))
+    return any(s.lineno <= last.tb_lineno <= (s.end_lineno or s.lineno) for s in raising)
 
 
 def _is_given(frame: Any, truth: bool) -> bool:
@@ -144,25 +144,26 @@ def _is_given(frame: Any, truth: bool) -> bool:
     return any(frame.f_locals.get(name) is truth for name in names)
 
 
-def version_of(file: str) -> tuple[int, int]:
-    """Return (time, size) of a file, which identify its version."""
+def statements_of(file: str, kinds: tuple[type[ast.stmt], ...]) -> Sequence[ast.stmt]:
+    """Return the statements of these kinds in a file."""
     try:
         status = os.stat(file)
+        version = status.st_mtime_ns, status.st_size
     except OSError:  # no file: the cell of a notebook
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
+        version = 0, 0
+    return _statements_of_version(file, kinds, version)
 
 
-@lru_cache(maxsize=64)
-def _raising(file: str, version: tuple[int, int]) -> Sequence[tuple[int, int]]:
-    """Return the lines of statements that raise in this version of a file."""
+@lru_cache(maxsize=256)
+def _statements_of_version(
+    file: str, kinds: tuple[type[ast.stmt], ...], version: tuple[int, int]
+) -> Sequence[ast.stmt]:
     linecache.checkcache(file)
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return ()
-    found = (n for n in ast.walk(tree) if isinstance(n, ast.Raise | ast.Assert))
-    return [(n.lineno, n.end_lineno or n.lineno) for n in found]
+    return [n for n in ast.walk(tree) if isinstance(n, kinds)]
 
 
 # ------------------------------------------------------------------------------------------ choices

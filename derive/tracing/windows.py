@@ -79,9 +79,8 @@ def windowed(
         # Windows overlap: each computed position, as of a padding, would be read several times.
         x = context.named(x, "padded")
     first = len(x.axes) - len(kernel)
-    for dim in range(first, len(x.axes)):
-        # No equation for a whole axis may read windows of another one.
-        x = context.with_one_index(x, dim)
+    # No equation for a whole axis may read windows of another one.
+    x = context.with_one_index(x, *range(first, len(x.axes)))
     for n, (size, inner) in enumerate(zip(sizes, kernel, strict=True)):
         dim, starts = first + n, new_axis(size)
         at = window_position(starts, inner, stride[n], dilation[n], padding[n])
@@ -150,8 +149,7 @@ def conv_transpose(
     sizes = context.counted_shape()[-spatial:]
     x = _grouped(context, _batch(x, spatial), 1, groups).fresh()
     weight = _grouped(context, weight, 0, groups).fresh()
-    for dim in range(3, len(x.axes)):
-        x = context.with_one_index(x, dim)
+    x = context.with_one_index(x, *range(3, len(x.axes)))
     batch, group, channels, *places = x.axes
     own_group, own_channels, out, *kernel = weight.axes
     ends: list[Axis] = [*map(new_axis, sizes)]

@@ -278,9 +278,7 @@ def _on_diagonal(
     around: list[Any] = [()] * rank
     around[dim1], around[dim2] = (row,), (column,)
     test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
-    return _chosen(
-        context, test, moved, context.with_one_index(context.with_one_index(old, dim1), dim2)
-    )
+    return _chosen(context, test, moved, context.with_one_index(old, dim1, dim2))
 
 
 def _where(

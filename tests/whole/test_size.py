@@ -28,7 +28,7 @@ LIMITS = {
     "derive/reports": 1_800,
     "derive/show": 2_400,
     "derive/site": 2_300,
-    "derive/tracing": 11_500,
+    "derive/tracing": 11_420,
     "templates": 2_110,
     "tests": 74_950,
 }
