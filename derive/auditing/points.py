@@ -134,12 +134,18 @@ def inverses(args: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
         a, b = args[n].long(), args[m].long()
         if a.shape != b.shape or bool((a == b).all()):
             continue
-        for axis, size in enumerate(a.shape):
-            places = [size if k == axis else 1 for k in range(a.ndim)]
-            if bool((a.sort(axis).values == a.new_tensor(range(size)).reshape(places)).all()):
-                if bool((a.argsort(axis) == b).all()):
-                    yield n, m, axis
-                    break
+        for axis in range(a.ndim):
+            if permutes(a, axis) and bool((a.argsort(axis) == b).all()):
+                yield n, m, axis
+                break
+
+
+def permutes(tensor: Any, axis: int) -> bool:
+    """True if an integer tensor permutes the positions of an axis."""
+    size = tensor.shape[axis]
+    places = [size if k == axis else 1 for k in range(tensor.ndim)]
+    every = torch.arange(size, device=tensor.device).reshape(places)
+    return bool((tensor.sort(axis).values == every).all())
 
 
 def _has_fraction(tensor: Any) -> bool:

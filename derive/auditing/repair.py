@@ -13,7 +13,7 @@ import textwrap
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import chain
@@ -206,22 +206,9 @@ class _Search:
 
     def _scope(self) -> CodeScope:
         """Return the names in backward, with their values at the first point."""
-        point, local = self.points[0], dict[str, Any]()
-        code, name = self._compiled(), self.backward.tree.name
-
-        def watch(frame: Any, event: str, arg: Any) -> None:
-            if event == "return" and frame.f_code.co_filename == "<edited>":
-                if frame.f_code.co_name == name:
-                    local.update(frame.f_locals)
-                elif not frame.f_code.co_name.startswith("<"):
-                    for key, value in frame.f_locals.items():
-                        local.setdefault(key, value)
-
-        sys.setprofile(watch)
-        try:
+        point, code = self.points[0], self._compiled()
+        with _watched(self.backward.tree.name, others=True) as local:
             raw = self._run(point, code)
-        finally:
-            sys.setprofile(None)
         for n in point.made.right:
             given = point.made.given.get(n)
             mine = self._given(point, raw, n)
@@ -422,17 +409,27 @@ def _run_forward_code(
 
 def _locals(subject: Subject, made: Outcome, code: _Code) -> dict[str, Any]:
     """Return the local variables of a forward."""
+    with _watched(code.tree.name) as local:
+        _run_forward_code(subject, made, code)
+    local.pop("ctx", None)
+    return local
+
+
+@contextmanager
+def _watched(name: str, others: bool = False) -> Iterator[dict[str, Any]]:
+    """Collect the local variables of an edited function, and those of the ``others`` it calls."""
     local: dict[str, Any] = {}
 
     def watch(frame: Any, event: str, arg: Any) -> None:
-        own = frame.f_code.co_filename == "<edited>" and frame.f_code.co_name == code.tree.name
-        if event == "return" and own:
-            local.update(frame.f_locals)
+        if event == "return" and frame.f_code.co_filename == "<edited>":
+            if frame.f_code.co_name == name:
+                local.update(frame.f_locals)
+            elif others and not frame.f_code.co_name.startswith("<"):
+                for key, value in frame.f_locals.items():
+                    local.setdefault(key, value)
 
     sys.setprofile(watch)
     try:
-        _run_forward_code(subject, made, code)
+        yield local
     finally:
         sys.setprofile(None)
-    local.pop("ctx", None)
-    return local

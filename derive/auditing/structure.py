@@ -23,6 +23,7 @@ from derive.auditing.points import (
     is_plain,
     is_strided,
     is_tensor,
+    permutes,
 )
 
 Sizes = tuple[int, ...]
@@ -426,12 +427,8 @@ def permuted_axis(tensor: Any) -> int | None:
     """Return the axis along which an integer tensor permutes all positions."""
     if tensor.dtype is torch.bool or not tensor.ndim:
         return None
-    for axis, size in enumerate(tensor.shape):
-        places = [size if k == axis else 1 for k in range(tensor.ndim)]
-        every = torch.arange(size, device=tensor.device).reshape(places)
-        if size > 1 and bool((tensor.sort(axis).values == every).all()):
-            return axis
-    return None
+    axes = (axis for axis, size in enumerate(tensor.shape) if size > 1)
+    return next((axis for axis in axes if permutes(tensor, axis)), None)
 
 
 def structure_of(examples: Sequence[Sequence[Any]], kept: frozenset[Path]) -> Structure:
@@ -531,16 +528,13 @@ def _emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
         name, new = names[int(path[0])], old.clone()
         if "bool" in str(old.dtype) and bool(old.any(-1).all()):
             new[(0,) * (old.ndim - 1)] = False
-            yield Point(
-                structure.exact(rebuilt(structure.args, {path: new})),
-                f"where a row of {name} holds nowhere",
-            )
+            where = f"where a row of {name} holds nowhere"
         elif is_integer(old) and bool((old < 0).any()) and bool((old >= 0).any()):
             new.fill_(old.min())
-            yield Point(
-                structure.exact(rebuilt(structure.args, {path: new})),
-                f"where {name} is {int(old.min())} everywhere",
-            )
+            where = f"where {name} is {int(old.min())} everywhere"
+        else:
+            continue
+        yield Point(structure.exact(rebuilt(structure.args, {path: new})), where)
 
 
 def rectangles(structure: Structure, names: Sequence[str]) -> Iterator[Point]:

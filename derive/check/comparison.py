@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
+from derive.check.invoke import gradients as autograd_gradients
 from derive.check.reference import selected, values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
@@ -206,14 +207,9 @@ def _differentiated(
     weight = torch.ones_like(made[output])
     if cotangent is not None:
         weight = _cotangent_in_shape(op, parameters, cotangent, made[output])
-    found: Sequence[Tensor | None] = [None] * len(subjects)
-    if subjects and made[output].requires_grad:
-        subject = list(subjects.values())
-        found = torch.autograd.grad(made[output], subject, weight, allow_unused=True)
-    return {
-        name: torch.zeros_like(t) if gradient is None else gradient
-        for (name, t), gradient in zip(subjects.items(), found, strict=True)
-    }
+    pairs = [(made[output], weight)] if made[output].requires_grad else []
+    found = autograd_gradients(pairs, list(subjects.values()))
+    return dict(zip(subjects, found, strict=True))
 
 
 def compare_gradients(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
 
 from derive.errors import DeriveError
 from derive.show.tables import Table, Tabular
@@ -79,13 +80,9 @@ def cost_of(
         with mode, torch.enable_grad():
             leaves = [t.requires_grad_() for t in given.values() if t.is_floating_point()]
             with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-                with counting() as counted:
+                with Counting() as counted:  # type: ignore[no-untyped-call]
                     made = function(**given)
-                    outputs = [
-                        t
-                        for t in tree_leaves(made)
-                        if isinstance(t, torch.Tensor) and t.requires_grad
-                    ]
+                    outputs = [t for t in _tensors_in(made) if t.requires_grad]
                     ones = [torch.ones_like(t) for t in outputs]
                     if outputs:
                         torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
@@ -144,52 +141,49 @@ def bytes_text(count: int) -> str:
     return f"{count} bytes"
 
 
-def counting() -> Any:
-    """Return a context that counts calls, flops, bytes and elements of operations."""
-    from torch.utils.flop_counter import flop_registry
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts calls, flops, bytes and elements of operations."""
 
-    def tensors(x: Any) -> Sequence[Any]:
-        return [t for t in tree_leaves(x) if isinstance(t, torch.Tensor)]
+    calls = 0
+    flops = 0
+    moved = 0
+    curved = 0
+    scattered = 0
+    largest = 0
 
-    class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        calls = 0
-        flops = 0
-        moved = 0
-        curved = 0
-        scattered = 0
-        largest = 0
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and to skip it takes seconds of imports
 
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False  # nothing is compiled here, and to skip it takes seconds of imports
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if function.namespace == "prim":
+            return made  # a subscript of a tensor without data asks for its device
+        self.calls += 1
+        given, results = _tensors_in((args, kwargs)), _tensors_in(made)
+        name = function._overloadpacket.__name__.removesuffix("_")
+        if name in _CURVES:
+            self.curved += sum(t.numel() for t in results)
+        elif name in _GATHERS:
+            self.scattered += sum(t.numel() for t in results)
+        elif name in _SCATTERS:
+            self.scattered += max((t.numel() for t in (*given, *results)), default=0)
+        formula = flop_registry.get(function._overloadpacket)
+        if formula is not None:
+            self.flops += formula(*args, **(kwargs or {}), out_val=made)
+        held = {t.untyped_storage()._cdata for t in given}
+        new = [t for t in results if t.untyped_storage()._cdata not in held]
+        if new or function._schema.is_mutable:
+            self.moved += sum(t.numel() * t.element_size() for t in (*given, *results))
+        for t in new:
+            self.largest = max(self.largest, t.untyped_storage().nbytes())
+        return made
 
-        def __torch_dispatch__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            made = function(*args, **(kwargs or {}))
-            if function.namespace == "prim":
-                return made  # a subscript of a tensor without data asks for its device
-            self.calls += 1
-            given, results = tensors((args, kwargs)), tensors(made)
-            name = function._overloadpacket.__name__.removesuffix("_")
-            if name in _CURVES:
-                self.curved += sum(t.numel() for t in results)
-            elif name in _GATHERS:
-                self.scattered += sum(t.numel() for t in results)
-            elif name in _SCATTERS:
-                self.scattered += max((t.numel() for t in (*given, *results)), default=0)
-            formula = flop_registry.get(function._overloadpacket)
-            if formula is not None:
-                self.flops += formula(*args, **(kwargs or {}), out_val=made)
-            held = {t.untyped_storage()._cdata for t in given}
-            new = [t for t in results if t.untyped_storage()._cdata not in held]
-            if new or function._schema.is_mutable:
-                self.moved += sum(t.numel() * t.element_size() for t in (*given, *results))
-            for t in new:
-                self.largest = max(self.largest, t.untyped_storage().nbytes())
-            return made
 
-    return Counting()  # type: ignore[no-untyped-call]
+def _tensors_in(x: Any) -> list[Any]:
+    return [t for t in tree_leaves(x) if isinstance(t, torch.Tensor)]
 
 
 # -------------------------------------------------------------------------------------- cost report

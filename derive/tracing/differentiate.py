@@ -27,6 +27,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_unflatten
 
+from derive.api import load, source
 from derive.errors import DeriveError, DeriveWarning
 from derive.memory import loaded
 from derive.notation.operation import Operation
@@ -41,6 +42,7 @@ from derive.tracing.calls import (
 )
 from derive.tracing.cost_report import Fact, cost_of, dearer
 from derive.tracing.graph import in_block
+from derive.tracing.read import reading_of
 from derive.tracing.surroundings import Surroundings, surroundings_of, without_hooks
 from derive.tracing.validate import without_gradient
 from derive.tracing.writes import ComputedInputs
@@ -360,9 +362,6 @@ def _refuse_changes(names: Sequence[str]) -> None:
 
 def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[LoadedFunction, Fact]:
     """Derive the code of a function for such arguments, and estimate both costs."""
-    from derive.api import load
-    from derive.tracing.read import reading_of
-
     with in_block(READING, True):
         found = reading_of(function, bound)
         inputs = tuple(t.name for t in found.operation.inputs)
@@ -510,8 +509,6 @@ def _as_of_tensors(op: Operation) -> Any:
 
     Checks of values, which tensors without data lack, get the answer that most calls have.
     """
-    from derive.api import source
-
     function = loaded(op.name, source(op))
     own = function.__globals__
     answers = {

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
@@ -143,7 +143,7 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
     fixed, alike, last = assumed.fixed, assumed.alike, assumed.last
     shapes = ShapeEnv(duck_shape=alike)
     shapes.guards = Guards()
-    mode = _mode_of_masks()(shape_env=shapes, allow_non_fake_inputs=True)
+    mode = MaskMode(shape_env=shapes, allow_non_fake_inputs=True)
     mode.cache_enabled = False
     free = DimDynamic.DUCK if alike else DimDynamic.DYNAMIC
     fakes = []
@@ -162,57 +162,53 @@ def without_data(tensors: Mapping[str, Any]) -> tuple[Any, list[Any], Any]:
 SELECTIONS = ("index", "index_put", "masked_select", "nonzero", "nonzero_numpy")
 
 
-@lru_cache(maxsize=1)
-def _mode_of_masks() -> Any:
-    """Return a fake tensor mode in which masks computed alike select as many elements.
+class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """A fake tensor mode in which masks computed alike select as many elements.
 
     Value numbering: a tensor has the number of the operation that made it and of its arguments,
     and a new one after a write.
     """
 
-    class Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            self.numbers: dict[Any, int] = {}
-            self.known: Any = WeakTensorKeyDictionary()
-            self.selectors: dict[int, Any] = {}
-            self.taken: dict[Any, Any] = {}
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.numbers: dict[Any, int] = {}
+        self.known: Any = WeakTensorKeyDictionary()
+        self.selectors: dict[int, Any] = {}
+        self.taken: dict[Any, Any] = {}
 
-        def number(self, x: Any, made_by: Any = None) -> Any:
-            if not isinstance(x, torch.Tensor):
-                return self.numbers.setdefault((type(x), str(x)), len(self.numbers))
-            version = writes(x)
-            before, number = self.known.get(x, (-1, -1))
-            if version != before or made_by:
-                key = made_by or (len(self.numbers),)
-                number = self.numbers.setdefault(key, len(self.numbers))
-                self.known[x] = version, number
-            return number
+    def number(self, x: Any, made_by: Any = None) -> Any:
+        if not isinstance(x, torch.Tensor):
+            return self.numbers.setdefault((type(x), str(x)), len(self.numbers))
+        version = writes(x)
+        before, number = self.known.get(x, (-1, -1))
+        if version != before or made_by:
+            key = made_by or (len(self.numbers),)
+            number = self.numbers.setdefault(key, len(self.numbers))
+            self.known[x] = version, number
+        return number
 
-        def alike(self, x: Any) -> Any:
-            number = self.number(x)
-            first = self.selectors.setdefault(number, x)
-            return first if self.number(first) == number else x
+    def alike(self, x: Any) -> Any:
+        number = self.number(x)
+        first = self.selectors.setdefault(number, x)
+        return first if self.number(first) == number else x
 
-        def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if name_of(func) in SELECTIONS:
-                args = tree_map_only(FakeTensor, self.alike, args)
-            if func is torch.ops.aten.masked_select.default:
-                x, mask = args
-                if x.dim() == mask.dim() and 1 not in (*x.shape, *mask.shape):
-                    # masked_select counts anew at each call.
-                    func, args = torch.ops.aten.index.Tensor, (x, [mask])
-            leaves, form = tree_flatten((args, kwargs))
-            key = func, str(form), *map(self.number, leaves)
-            made = super().dispatch(func, types, args, kwargs)
-            if func is torch.ops.aten._local_scalar_dense.default and hasattr(made, "node"):
-                self.taken[made.node.expr] = args[0]
-            if isinstance(made, FakeTensor) and not func._schema.is_mutable:
-                if torch.Tag.nondeterministic_seeded not in func.tags:
-                    self.number(made, key)
-            return made
-
-    return Mode
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if name_of(func) in SELECTIONS:
+            args = tree_map_only(FakeTensor, self.alike, args)
+        if func is torch.ops.aten.masked_select.default:
+            x, mask = args
+            if x.dim() == mask.dim() and 1 not in (*x.shape, *mask.shape):
+                # masked_select counts anew at each call.
+                func, args = torch.ops.aten.index.Tensor, (x, [mask])
+        leaves, form = tree_flatten((args, kwargs))
+        key = func, str(form), *map(self.number, leaves)
+        made = super().dispatch(func, types, args, kwargs)
+        if func is torch.ops.aten._local_scalar_dense.default and hasattr(made, "node"):
+            self.taken[made.node.expr] = args[0]
+        if isinstance(made, FakeTensor) and not func._schema.is_mutable:
+            if torch.Tag.nondeterministic_seeded not in func.tags:
+                self.number(made, key)
+        return made
 
 
 @dataclass(frozen=True)

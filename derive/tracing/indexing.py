@@ -314,13 +314,10 @@ def index(
     x = x.fresh()
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
-        if len(given) > 1:
+        ((n, mask), *others) = given
+        if others or (n and len(mask.axes) != 1):
             raise many()
-        if len(given[0][1].axes) == 1 and given[0][0] > 0:
-            return first_piece(context, x, *given[0])
-        if given[0][0] != 0:
-            raise many()
-        return _selected(context, x, given[0][1])
+        return first_piece(context, x, n, mask) if n else _selected(context, x, mask)
     if len(given) == 1:
         return _indexed_axis(context, x, *given[0])
     places = [n for n, _ in given]

@@ -14,7 +14,10 @@ from random import Random
 from typing import Any
 
 import sympy
+from sympy.printing.str import StrPrinter
+from torch.utils._sympy import functions
 from torch.utils._sympy.functions import CeilToInt, FloorDiv, TruncToInt
+from torch.utils._sympy.printers import PythonPrinter
 
 from derive.errors import DeriveError
 from derive.tracing.refusals import SizesUnread
@@ -392,8 +395,6 @@ def _symbol_solutions(e: sympy.Expr, symbol: sympy.Symbol) -> list[Any]:
 
 def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
     """Replace torch's float functions of sizes by arithmetic."""
-    from torch.utils._sympy import functions
-
     as_plain = {
         "ToFloat": lambda a: a,
         "FloatPow": lambda a, b: a ** _half(b),
@@ -556,14 +557,12 @@ def _guard_holds(asked: Any, way: Mapping[Any, int]) -> bool:
         return True
 
 
+class _WithQuotients(PythonPrinter):
+    _print_Mul, _print_Pow = StrPrinter._print_Mul, StrPrinter._print_Pow
+
+
 def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValue]) -> str:
     """Return that a guard is false, in terms of the shapes of inputs, with its statement."""
-    from sympy.printing.str import StrPrinter
-    from torch.utils._sympy.printers import PythonPrinter
-
-    class WithQuotients(PythonPrinter):
-        _print_Mul, _print_Pow = StrPrinter._print_Mul, StrPrinter._print_Pow
-
     names: dict[Any, Any] = {}
     for name, value in inputs.items():
         for n, axis in enumerate(value.axes):
@@ -572,6 +571,6 @@ def guard_text(asked: Any, sizes: SymbolicSizes, inputs: Mapping[str, TracedValu
                 if size.is_Symbol:
                     names.setdefault(size, sympy.Symbol(f"{name}.shape[{n}]", integer=True))
     names |= {x: sympy.Symbol(repr(float(x))) for x in asked.atoms(sympy.Float)}
-    text = WithQuotients().doprint(substitute_symbols(asked, names))
+    text = _WithQuotients().doprint(substitute_symbols(asked, names))
     place = sizes.asked().get(asked)
     return f"{text} is false ({place})" if place else f"{text} is false"

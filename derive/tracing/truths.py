@@ -29,6 +29,8 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from derive.errors import DeriveError
 
@@ -266,8 +268,6 @@ def _run_along(
 
 def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     """Return a truth without axes that is tested; None of one of sizes that masks do not select."""
-    from torch.utils._sympy.interp import sympy_interp
-
     if isinstance(x, torch.Tensor):
         whole = x.numel() == 1
         return (x.reshape(()) if x.dtype == torch.bool else x.reshape(()) != 0) if whole else None
@@ -281,22 +281,17 @@ def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     known |= {u: of_values[u]() for u in symbols & of_values.keys()}
     if symbols.isdisjoint(of_values) or not symbols <= known.keys():
         return None
-    return sympy_interp(_of_counts(), known, expr)
+    return sympy_interp(_Counts, known, expr)
 
 
-@lru_cache(maxsize=1)
-def _of_counts() -> Any:
-    """Return torch's arithmetic of sizes, for numbers of elements that are tensors."""
-    from torch.utils._sympy.reference import PythonReferenceAnalysis
+class _Counts(PythonReferenceAnalysis):
+    """torch's arithmetic of sizes, for numbers of elements that are tensors."""
 
-    class Counts(PythonReferenceAnalysis):
-        and_ = staticmethod(torch.logical_and)
-        or_ = staticmethod(torch.logical_or)
-        not_ = staticmethod(torch.logical_not)
-        int_truediv = staticmethod(operator.truediv)
-        to_dtype = staticmethod(lambda x, *_: x)
-
-    return Counts
+    and_ = staticmethod(torch.logical_and)
+    or_ = staticmethod(torch.logical_or)
+    not_ = staticmethod(torch.logical_not)
+    int_truediv = staticmethod(operator.truediv)
+    to_dtype = staticmethod(lambda x, *_: x)
 
 
 def _depends(why: str) -> DeriveError:

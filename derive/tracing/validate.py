@@ -16,9 +16,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from derive.algebra.expr import Access, Num, Rel, walk
+from derive.api import load
 from derive.errors import DeriveError
 from derive.notation.operation import Operation
-from derive.tracing.cost_report import cost_of, counting
+from derive.tracing.cost_report import Counting, cost_of
 from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes, other_branches
 from derive.tracing.values import TracedValue
@@ -84,8 +85,6 @@ def check(
     result says where ``op`` differs at an axis of size 1, or where a part is longer than its axis:
     the function is traced for other sizes.
     """
-    from derive.api import load
-
     f = load(op)
     functions = [(partial(_with_tensors, g, len(op.outputs)), own) for g, own in functions]
     for a in (a for value in inputs.values() for a in value.atoms):
@@ -533,7 +532,7 @@ def _is_too_large(f: Callable[..., Any], given: Mapping[str, Any]) -> bool:
     """True if derived code needs a tensor that is too large for the memory."""
     if sum(t.numel() for t in given.values()) < _MANY:
         return False
-    with torch.device("meta"), suppress(Exception), counting() as counted:
+    with torch.device("meta"), suppress(Exception), Counting() as counted:  # type: ignore[no-untyped-call]
         own = {n: torch.empty_like(t).requires_grad_(t.requires_grad) for n, t in given.items()}
         _values_and_gradients(f(*own.values()), own)
         return bool(counted.largest > _ROOM)
