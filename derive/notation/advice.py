@@ -254,13 +254,7 @@ def check_name(name: str, what: str, at: SourcePlace | None) -> None:
             "invalid-name",
             f"{name} cannot name {what}: names that begin with _ are reserved for generated code",
         )
-    if name in WORDS and what not in ("an operation", "a tensor"):
-        fail(
-            at,
-            "invalid-name",
-            f"{name} cannot name {what}: it is a word of the notation; choose another name",
-        )
-    if name in CONSTANTS and what == "a tensor":
+    if name in {"an operation": (), "a tensor": CONSTANTS}.get(what, WORDS):
         fail(
             at,
             "invalid-name",
@@ -375,25 +369,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
     return _error_at(token, f"unexpected {str(token)!r}{hint}")
 
 
-_OPERATORS = (
-    "+",
-    "-",
-    "*",
-    "/",
-    "//",
-    "%",
-    "**",
-    "^",
-    "and",
-    "or",
-    "==",
-    "!=",
-    "<",
-    "<=",
-    ">",
-    ">=",
-    "|",
-)
+_OPERATORS = "+ - * / // % ** ^ and or == != < <= > >= |".split()
 
 
 def _ends_with_operator(text: str) -> bool:

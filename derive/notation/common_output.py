@@ -66,16 +66,12 @@ def _reduces(op: Operation, output: Equation, common: Equation) -> bool:
 def _beyond(whole: Operation, op: Operation, output: str, common: Equation) -> Operation:
     """Return the operation that computes an output from the common equation and the inputs."""
     given = Tensor(common.name, common.axes)
+    indices = [(n, i.extent) for n, i in enumerate(common.axes) if isinstance(i, Index)]
     extents = tuple(
-        replace(e, sources=(*e.sources, *((common.name, n) for n in _places(common, e.name))))
+        replace(e, sources=(*e.sources, *((common.name, n) for n, own in indices if own == e.name)))
         for e in whole.extents
     )
     equations = tuple(e for e in op.equations if e is not common)
     parts = ((given, *whole.inputs), whole.parameters, equations, (output,), extents)
     made = type(op).resolved(op.name, *parts, stable=op.stable)
     return dict(options(made))[None]
-
-
-def _places(equation: Equation, extent: str) -> list[int]:
-    """Return the axes of an equation whose index has this extent."""
-    return [n for n, i in enumerate(equation.axes) if isinstance(i, Index) and i.extent == extent]

@@ -53,18 +53,17 @@ class Bodies:
         self.readings: list[AccessSite] = []
         self.comparisons: list[tuple[ex.Expr, ex.Expr]] = []
         self.definitions: list[tuple[str, ex.Expr, SourcePlace | None]] = []
-        self.truths: set[str] = set()
+        self.truths = {
+            name
+            for name, tensor in declared.tensors.items()
+            if tensor.kind == "bool" or (tensor.kind is None and name in declared.as_condition)
+        }
         self._defined: set[str] = set()
         self._equation = syntax.EquationSyntax(
             declared.written.name, (), syntax.NumberSyntax(ex.num(0).value)
         )
         self._item: Raw | None = None
         self._count = count(1)
-        for tensor in declared.tensors.values():
-            if tensor.kind == "bool" or (
-                tensor.kind is None and tensor.name in declared.as_condition
-            ):
-                self.truths.add(tensor.name)
 
     def equation(self, equation: syntax.EquationSyntax) -> tuple[tuple[ex.Expr, ...], ex.Expr]:
         """Return the axes and the body of the next equation."""

@@ -213,15 +213,7 @@ class Guards(UnderConditions):
         return self._expand(ex.Size(index.extent))
 
     def _simple(self, e: Polynomial) -> Polynomial:
-        result = Polynomial({})
-        for key, value in e.terms.items():
-            term = Polynomial({(): value})
-            for atom in key:
-                term = term * (
-                    self._expand(atom) if isinstance(atom, ex.Size) else Polynomial.of(atom)
-                )
-            result = result + term
-        return result
+        return e.at(lambda a: self._expand(a) if isinstance(a, ex.Size) else Polynomial.of(a))
 
     def _expand(self, size: ex.Size) -> Polynomial:
         """Return a size as a polynomial in sizes that are read from axes, if it is one."""

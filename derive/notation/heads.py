@@ -346,7 +346,7 @@ def optional(tensor: Any, default: Any) -> SpecialInput:
     op scaled(x[n, c], w[c]=1) -> y
     y[n, c] = x[n, c]*w[c]
     """
-    inner = _special(tensor)
+    inner = special(tensor)
     return SpecialInput(inner.tensor, inner.kind, default)
 
 
@@ -363,7 +363,7 @@ def integer(tensor: Any) -> SpecialInput:
     op scaled(x[n], T[n]: int) -> y
     y[n] = x[n]*T[n]
     """
-    inner = _special(tensor)
+    inner = special(tensor)
     return SpecialInput(inner.tensor, "int", inner.default)
 
 
@@ -380,9 +380,10 @@ def boolean(tensor: Any) -> SpecialInput:
     op kept(x[n], m[n]: bool) -> y
     y[n] = x[n]*m[n]
     """
-    inner = _special(tensor)
+    inner = special(tensor)
     return SpecialInput(inner.tensor, "bool", inner.default)
 
 
-def _special(tensor: Any) -> SpecialInput:
+def special(tensor: Any) -> SpecialInput:
+    """Return the input with its kind and default."""
     return tensor if isinstance(tensor, SpecialInput) else SpecialInput(tensor)

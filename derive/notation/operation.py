@@ -7,7 +7,7 @@ read, every tensor and equation has its kind. Nothing after the spec stage infer
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any, Literal, Self
 
@@ -168,25 +168,10 @@ class Operation:
         rest = (self.extents, self.stable, self.comment)
         return _restored, (type(self), tuple(_inner_first(self)), (*parts, *rest))
 
-    def _set(
-        self,
-        name: str,
-        inputs: tuple[Tensor, ...],
-        parameters: tuple[Parameter, ...],
-        equations: tuple[Equation, ...],
-        outputs: tuple[str, ...],
-        extents: tuple[Extent, ...],
-        stable: bool,
-        comment: str,
-    ) -> None:
-        object.__setattr__(self, "name", name)
-        object.__setattr__(self, "inputs", inputs)
-        object.__setattr__(self, "parameters", parameters)
-        object.__setattr__(self, "equations", equations)
-        object.__setattr__(self, "outputs", outputs)
-        object.__setattr__(self, "extents", extents)
-        object.__setattr__(self, "stable", stable)
-        object.__setattr__(self, "comment", comment)
+    def _set(self, *values: Any) -> None:
+        """Set the fields, in order; the class is frozen."""
+        for own, value in zip(fields(Operation), values, strict=True):
+            object.__setattr__(self, own.name, value)
 
 
 def _restored(kind: type[Operation], nodes: tuple[Expr, ...], parts: tuple[Any, ...]) -> Operation:
@@ -208,6 +193,11 @@ def _inner_first(op: Operation) -> Iterator[Expr]:
         if e not in met:
             met.add(e)
             yield e
+
+
+def declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
+    """Return the axes of each input and equation."""
+    return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
 
 
 # ------------------------------------------------------------------------------------------ options

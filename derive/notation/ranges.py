@@ -62,15 +62,16 @@ def bound(
                 "position-form",
                 f"the sign of the coefficient of {index.name} on {where} is unknown",
             )
-        same = root(index.extent) == own
-        if sign > 0:
-            plus = plus + coefficient if same else plus
-            if not same:
-                greatest = greatest + coefficient * (Polynomial.of(Size(root(index.extent))) - one)
-        else:
-            minus = minus - coefficient if same else minus
-            if not same:
-                least = least + coefficient * (Polynomial.of(Size(root(index.extent))) - one)
+        reach = coefficient * (Polynomial.of(Size(root(index.extent))) - one)
+        match root(index.extent) == own, sign > 0:
+            case True, True:
+                plus += coefficient
+            case True, False:
+                minus -= coefficient
+            case False, True:
+                greatest += reach
+            case _:
+                least += reach
     top, top_step = _linear_in_size(greatest, own, at, where)
     bottom, bottom_step = _linear_in_size(least, own, at, where)
     size = Polynomial.of(Size(axis)) if axis != own else Polynomial({})

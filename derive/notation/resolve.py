@@ -113,14 +113,9 @@ def _check_unused_sizes(
 
 def _letters_said(d: Declared) -> set[str]:
     """Return the names in inputs, given sizes and equations, as written."""
-    pending: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
-    found = set()
-    while pending:
-        part = pending.pop()
-        if isinstance(part, syntax.NameSyntax | syntax.Star | syntax.ParameterSyntax):
-            found.add(part.name)
-        pending += part.parts()
-    return found
+    written: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
+    named = syntax.NameSyntax | syntax.Star | syntax.ParameterSyntax
+    return {part.name for e in written for part in syntax.walk(e) if isinstance(part, named)}
 
 
 def _resolved_input(

@@ -76,19 +76,10 @@ def check_statement(first: Token, last: Token) -> None:
 
 def check_size(written: OperationSyntax) -> None:
     """Refuse an equation that is too deep or too long."""
-    for equation in written.equations:
-        for axis in equation.axes:
-            check_depth(axis, lambda e: e.parts(), equation.at)
-        check_depth(equation.body, lambda e: e.parts(), equation.at)
-    for parameter in written.parameters:
-        if parameter.value is not None:
-            check_depth(parameter.value, lambda e: e.parts(), parameter.at)
-    for bound in written.bounds:
-        check_depth(bound.value, lambda e: e.parts(), bound.at)
-    for tensor in written.inputs or ():
-        for part in (*(tensor.axes or ()), tensor.default):
-            if part is not None:
-                check_depth(part, lambda e: e.parts(), tensor.at)
+    whole = (*written.equations, *written.parameters, *written.bounds, *(written.inputs or ()))
+    for e in whole:
+        for part in e.parts():
+            check_depth(part, lambda inner: inner.parts(), e.at)
 
 
 def check_depth(

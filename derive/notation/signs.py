@@ -28,7 +28,7 @@ _LETTERS = re.compile(rf"[{_LOW}]′*")
 _LOWERED = re.compile(rf"(.*?)((?:[{_LOW}]′*)+)")
 _ENDS = {"NAME", "NUMBER", "RPAR", "RSQB", "HIGH", "RBAR", "RFLOOR", "INFINITY"}
 _STARTS = {"NAME", "NUMBER", "LPAR", "ROOT", "LSQB", "LBAR", "VBAR", "LFLOOR", "INFINITY"}
-_CLOSED = {"LPAR": "RPAR", "LSQB": "RSQB", "LFLOOR": "RFLOOR", "LBAR": "RBAR"}
+CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB", "LFLOOR": "RFLOOR", "LBAR": "RBAR"}
 
 
 def letters_below(name: str) -> tuple[str, tuple[str, ...]] | None:
@@ -65,10 +65,10 @@ def with_signs(tokens: Sequence[Token]) -> Iterator[Token]:
             kind, token = "REST", Token.new_borrow_pos("REST", "%", token)
         elif kind == "NAME" and token == "δ" and not own_delta:
             kind = "DELTA"
-        if kind in _CLOSED:
+        if kind in CLOSING:
             opened.append((kind, before))
         found = before = Token.new_borrow_pos(kind, token.value, token)
-        if opened and kind in _CLOSED.values():
+        if opened and kind in CLOSING.values():
             _, called = opened.pop()
             before = called if called is not None and called.type == "OPERATOR" else before
         yield found
@@ -78,7 +78,7 @@ def _placed(tokens: Sequence[Token]) -> Iterator[tuple[Token, bool]]:
     """Yield each token, and whether it is on an op line."""
     depth, starts, on_op_line = 0, True, False
     for token, following in zip_longest(tokens, tokens[1:]):
-        depth += (token.type in _CLOSED) - (token.type in _CLOSED.values())
+        depth += (token.type in CLOSING) - (token.type in CLOSING.values())
         if token.type in ("NEWLINE", "SEMI") and depth <= 0:
             starts, on_op_line = True, False
         elif starts and token.type != "NEWLINE":

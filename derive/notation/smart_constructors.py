@@ -142,10 +142,7 @@ _FAR = 10.0 * _BITS
 def flat(parts: Iterable[ex.Expr], kind: type[ex.And] | type[ex.Or]) -> Iterator[ex.Expr]:
     """Yield the parts of a conjunction or disjunction, nested ones flattened."""
     for part in parts:
-        if isinstance(part, kind):
-            yield from part.args
-        else:
-            yield part
+        yield from part.args if isinstance(part, kind) else (part,)
 
 
 def _is_counted(e: ex.Expr) -> bool:

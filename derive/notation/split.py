@@ -32,7 +32,7 @@ from derive.algebra.expr import (
 from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import fresh, replace_inside_out, substitute
 from derive.errors import LoweringError
-from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation
+from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation, declared_axes
 from derive.notation.ranges import ordered
 from derive.notation.shapes import factors
 from derive.notation.smart_constructors import product, total
@@ -163,10 +163,6 @@ def splits(op: Operation) -> dict[str, tuple[str, ...]]:
     return {extent: tuple(_leaves(extent, found)) for extent in found}
 
 
-def _flat_axes(axes: Iterable[tuple[Index, ...]]) -> tuple[Index, ...]:
-    return tuple(i for axis in axes for i in axis)
-
-
 def _leaves(extent: str, found: Parts) -> Iterator[str]:
     for part in found.get(extent, (extent,)):
         yield from (part,) if part == extent else _leaves(part, found)
@@ -181,8 +177,7 @@ class _Split:
 
     def __post_init__(self) -> None:
         self.parts = splits(self.op)
-        self.owners: dict[str, tuple[Expr, ...]] = {t.name: t.axes for t in self.op.inputs}
-        self.owners |= {e.name: e.axes for e in self.op.equations}
+        self.owners = declared_axes(self.op)
         self.extents = {e.name: e for e in self.op.extents}
         self.inputs = {t.name for t in self.op.inputs}
         self.read = {source: e.name for e in self.op.extents for source in e.sources}
@@ -190,7 +185,7 @@ class _Split:
     def inside(self) -> Inside:
         op = self.op
         axes = {t.name: _SplitBody(self, t.axes).inputs(t.name, t.axes) for t in op.inputs}
-        inputs = tuple(replace(t, axes=_flat_axes(axes[t.name])) for t in op.inputs)
+        inputs = tuple(replace(t, axes=tuple(chain(*axes[t.name]))) for t in op.inputs)
         axes |= {e.name: _SplitBody(self, (*e.axes, e.body)).axes(e.axes) for e in op.equations}
         equations = tuple(map(self._equation, op.equations))
         extents = []
@@ -213,7 +208,7 @@ class _Split:
     def _equation(self, e: Equation) -> Equation:
         body = _SplitBody(self, (*e.axes, e.body))
         try:
-            return replace(e, axes=_flat_axes(body.axes(e.axes)), body=body.value(e.body))
+            return replace(e, axes=tuple(chain(*body.axes(e.axes))), body=body.value(e.body))
         except LoweringError as error:
             line = f", on line {e.line}" if e.line else ""
             raise LoweringError(
@@ -437,7 +432,7 @@ Given = tuple[tuple[Expr, int], ...]
 def given_axes(op: Operation) -> dict[str, Given]:
     """Return the user's axes of each input and equation."""
     inside = split_axes(op).axes
-    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    axes = declared_axes(op)
     return {
         name: tuple((a, len(inner)) for a, inner in zip(axes[name], inside[name], strict=True))
         for name in axes
@@ -472,7 +467,7 @@ def as_given(op: Operation, e: Expr) -> Expr:
 
     Internally, they are positions on the whole axis.
     """
-    axes = {t.name: t.axes for t in op.inputs} | {q.name: q.axes for q in op.equations}
+    axes = declared_axes(op)
     sizes = {extent.name: extent.size for extent in op.extents}
 
     def written(part: Expr) -> Expr:

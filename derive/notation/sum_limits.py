@@ -10,7 +10,6 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from sympy import Dummy, Expr, Idx, Piecewise, Product, Sum, Symbol, preorder_traversal
@@ -27,12 +26,6 @@ def whole_range(limit: Any) -> Any:
     if isinstance(index, Symbol) or (isinstance(index, Idx) and index.lower is None):
         return Tuple(index, 0, heads.size(index) - 1)
     return limit
-
-
-def _binders(e: Expr) -> Iterator[Any]:
-    """Yield every sum, product, head and concatenation within e."""
-    kinds = Sum | Product | heads.Head | heads.Concat
-    return (node for node in preorder_traversal(e) if isinstance(node, kinds))
 
 
 def _has_bound_condition(binder: Any) -> bool:
@@ -55,7 +48,9 @@ def _teach(kind: Any) -> None:
 
     def new(cls: Any, function: Any, *limits: Any, **assumptions: Any) -> Any:
         limits = tuple(map(whole_range, limits))
-        if not isinstance(function, Expr) or not any(map(_has_bound_condition, _binders(function))):
+        binders = Sum | Product | heads.Head | heads.Concat
+        parts = preorder_traversal(function) if isinstance(function, Expr) else ()
+        if not any(isinstance(e, binders) and _has_bound_condition(e) for e in parts):
             return plain(cls, function, *limits, **assumptions)
         # Build the sum of a symbol, which SymPy cannot fold, then substitute the function.
         made = plain(cls, Dummy(), *limits, **assumptions)

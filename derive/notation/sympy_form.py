@@ -51,9 +51,9 @@ def operation(
         check_depth(equation, lambda e: e.args, place, _LEVELS)
     declared = [_symbol_name(key) for key in parameters if not isinstance(key, heads.SizeSymbol)]
     scalars = [_symbol_name(e.lhs) for e in equations if isinstance(e.lhs, Symbol)]
-    scalars += [_symbol_name(i) for i in inputs if isinstance(_as_special_input(i).tensor, Symbol)]
+    scalars += [_symbol_name(i) for i in inputs if isinstance(heads.special(i).tensor, Symbol)]
     names = Names.of(equations, {*declared, *scalars})
-    terms = Terms(names, Order.of([_as_special_input(i).tensor for i in inputs], equations))
+    terms = Terms(names, Order.of([heads.special(i).tensor for i in inputs], equations))
     try:
         written = syntax.OperationSyntax(
             name,
@@ -117,12 +117,8 @@ def _sympy_text(e: Any) -> str:
         return "…"
 
 
-def _as_special_input(item: Any) -> heads.SpecialInput:
-    return item if isinstance(item, heads.SpecialInput) else heads.SpecialInput(item)
-
-
 def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
-    special = _as_special_input(item)
+    special = heads.special(item)
     tensor = special.tensor
     axes: tuple[syntax.Raw, ...] | None = None
     if isinstance(tensor, Indexed):
@@ -145,7 +141,8 @@ def _parameter_syntax(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyn
         return syntax.with_place(syntax.ParameterSyntax(key.letter, size, fixes=True), terms.at)
     name = _symbol_name(key)
     if isinstance(value, heads.SizeSymbol):
-        return syntax.ParameterSyntax(name, syntax.ApplySyntax("size", (terms.letter_of(value),)))
+        letter = syntax.NameSyntax(value.letter)
+        return syntax.ParameterSyntax(name, syntax.ApplySyntax("size", (letter,)))
     if isinstance(value, heads.OfIndex):
         args: tuple[syntax.Raw, ...] = (terms.index(value.index),)
         if value.default is not None:
@@ -181,7 +178,7 @@ def _outputs(
 
 def _symbol_name(item: Any) -> str:
     """Return the name of a tensor, symbol or text."""
-    item = _as_special_input(item).tensor
+    item = heads.special(item).tensor
     if isinstance(item, Indexed):
         item = item.base
     if isinstance(item, IndexedBase | Idx):
@@ -193,15 +190,6 @@ def _symbol_name(item: Any) -> str:
 
 # ----------------------------------------------------------------------------------------- to sympy
 # The algebra as SymPy expressions, for printing and for use elsewhere.
-
-_RELATIONS: dict[str, Any] = {
-    "==": sympy.Eq,
-    "!=": sympy.Ne,
-    "<": sympy.Lt,
-    "<=": sympy.Le,
-    ">": sympy.Gt,
-    ">=": sympy.Ge,
-}
 
 
 def to_sympy(node: e.Expr) -> Any:
@@ -272,7 +260,7 @@ _TABLE: dict[type[e.Expr], Callable[[Any], Any]] = {
     e.Pow: lambda n: sympy.Pow(to_sympy(n.base), to_sympy(n.exponent)),
     e.Call: lambda n: _sympy_function(n.function)(*_all_to_sympy(n.args)),
     e.Reduce: _reduce_to_sympy,
-    e.Rel: lambda n: _RELATIONS[n.op](to_sympy(n.left), to_sympy(n.right)),
+    e.Rel: lambda n: sympy.Rel(to_sympy(n.left), to_sympy(n.right), n.op),
     e.And: lambda n: sympy.And(*map(_condition, n.args)),
     e.Or: lambda n: sympy.Or(*map(_condition, n.args)),
     e.Not: lambda n: sympy.Not(_condition(n.arg)),

@@ -63,9 +63,7 @@ class Names:
     def whole(self, index: Any, upper: Any) -> bool:
         """True if 0..upper is the whole range of the index."""
         extent = upper + 1
-        if isinstance(extent, heads.SizeSymbol | Integer):
-            return True
-        return self.is_size(extent)
+        return isinstance(extent, heads.SizeSymbol | Integer) or self.is_size(extent)
 
     def _sized(self, index: Any, extent: Any) -> None:
         if not isinstance(index, Symbol):

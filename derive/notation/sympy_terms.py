@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from math import isinf, isnan
-from typing import Any
+from typing import Any, NoReturn
 
 import sympy
 from sympy import Idx, Indexed, Symbol
@@ -69,9 +69,7 @@ def number(value: Any) -> Raw:
         if isnan(value):
             raise SpecError("an operation cannot contain nan", kind="not-finite")
         if isinf(value):
-            return (
-                syntax.NameSyntax("inf") if value > 0 else syntax.Negative(syntax.NameSyntax("inf"))
-            )
+            return number(sympy.oo if value > 0 else -sympy.oo)
         return syntax.NumberSyntax(Fraction(repr(value)), False)
     if isinstance(value, sympy.Float):
         if isinf(float(value)) or (value != 0 and float(value) == 0):
@@ -114,7 +112,10 @@ class Terms:
             return syntax.ApplySyntax(_FUNCTIONS[type(e)], tuple(map(self.value, e.args)))
         hint = f"; write {_INSTEAD[name]}" if name in _INSTEAD else ""
         hint = f"; {ADVICE[name]}" if name in ADVICE else hint
-        fail(self.at, "sympy-expression", f"SymPy's {name} in {e} is not supported{hint}")
+        self._refuse(f"SymPy's {name} in {e} is not supported{hint}")
+
+    def _refuse(self, message: str) -> NoReturn:
+        fail(self.at, "sympy-expression", message)
 
     def index(self, e: Any) -> Raw:
         """Translate an index or a group."""
@@ -123,33 +124,26 @@ class Terms:
             return syntax.Star(_normalised_name(e))
         if isinstance(e, Symbol):
             return syntax.NameSyntax(_normalised_name(e))
-        fail(self.at, "sympy-expression", f"{e} is not an index; give a symbol")
+        self._refuse(f"{e} is not an index; give a symbol")
 
     def position(self, e: Any) -> Raw:
         """Translate a position on an axis."""
         if isinstance(e, Idx | heads.Group):
             return self.index(e)
-        if isinstance(e, heads.Composite):
-            return syntax.CompositeSyntax(tuple(self.position(part) for part in e.args))
-        if isinstance(e, sympy.Tuple | tuple):
-            return syntax.CompositeSyntax(tuple(self.position(part) for part in e))
+        if isinstance(e, heads.Composite | sympy.Tuple | tuple):
+            parts = e if isinstance(e, tuple) else e.args
+            return syntax.CompositeSyntax(tuple(map(self.position, parts)))
         made = self.value(_sympify(e))
         return syntax.whole_quotients(made) if e.has(sympy.floor) else made
-
-    def letter_of(self, e: heads.SizeSymbol) -> Raw:
-        """Return the index of size(k)."""
-        return syntax.NameSyntax(e.letter)
 
     # one method for each kind of node
 
     def _symbol(self, e: Any) -> Raw:
         if isinstance(e, heads.SizeSymbol):
-            return syntax.ApplySyntax("size", (self.letter_of(e),))
+            return syntax.ApplySyntax("size", (syntax.NameSyntax(e.letter),))
         if self.names.is_size(e):
             return syntax.ApplySyntax("size", (syntax.NameSyntax(self.names.sizes[e.name]),))
-        if isinstance(e, heads.Group):
-            return syntax.Star(_normalised_name(e))
-        return syntax.NameSyntax(_normalised_name(e))
+        return self.index(e)
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
@@ -238,28 +232,22 @@ class Terms:
         name = self.index(index)
         found: list[Raw] = []
         if upper is sympy.oo:
-            fail(
-                self.at,
-                "sympy-expression",
-                f"limits ({index}, {lower}, oo): write {index} alone for the whole axis",
-            )
+            self._refuse(f"limits ({index}, {lower}, oo): write {index} alone for the whole axis")
         if lower != 0:
             one_based = isinstance(upper, Symbol) and upper.name not in {
                 *self.names.indices,
                 *self.names.others,
             }
             if lower == 1 and one_based and not isinstance(upper, heads.SizeSymbol):
-                fail(
-                    self.at,
-                    "sympy-expression",
+                self._refuse(
                     f"limits ({index}, 1, {upper}): indices start at 0; write ({index}, 0, "
-                    f"{upper} - 1) or {index} alone",
+                    f"{upper} - 1) or {index} alone"
                 )
             found.append(syntax.Compare(self.value(lower), (("<=", name),)))
         if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
             found.append(syntax.Compare(name, (("<=", self.value(upper)),)))
         if found and starred:
-            fail(self.at, "sympy-expression", f"group *{index} has no limits; sum over all of it")
+            self._refuse(f"group *{index} has no limits; sum over all of it")
         return found
 
     def _bind(self, kind: str, indices: list[Raw], conditions: list[Raw], body: Raw) -> Raw:
@@ -281,7 +269,7 @@ class Terms:
     def _piecewise(self, e: Any) -> Raw:
         *cases, (last, otherwise) = e.args
         if otherwise not in (True, sympy.true):
-            fail(self.at, "sympy-expression", f"{e} has no last case; end it with (..., True)")
+            self._refuse(f"{e} has no last case; end it with (..., True)")
         if len(cases) == 1 and cases[0][0] == 1 and last == 0:
             return syntax.Bracket(self.value(cases[0][1]))
         result = self.value(last)
@@ -324,8 +312,7 @@ class Terms:
         return result
 
     def _rest(self, e: Any) -> Raw:
-        a, b = map(self.value, e.args)
-        return syntax.rest(a, b)
+        return syntax.rest(*map(self.value, e.args))
 
     def _reciprocal(self, e: Any) -> Raw:
         """cot x = 1/tan x, and so on."""
@@ -335,14 +322,10 @@ class Terms:
     def _polygamma(self, e: Any) -> Raw:
         order, x = e.args
         if order != 0:
-            fail(
-                self.at,
-                "sympy-expression",
-                f"{e}: digamma is the only supported polygamma function",
-            )
+            self._refuse(f"{e}: digamma is the only supported polygamma function")
         return syntax.ApplySyntax("digamma", (self.value(x),))
 
-    def _real(self, e: Any) -> Raw:
+    def _argument(self, e: Any) -> Raw:
         """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
         return self.value(e.args[0])
 
@@ -353,18 +336,8 @@ class Terms:
     def _iverson(self, e: Any) -> Raw:
         return syntax.Bracket(self.value(e.args[0]))
 
-    def _holds(self, e: Any) -> Raw:
-        return self.value(e.args[0])
-
     def _tensor(self, e: Any) -> Raw:
-        fail(
-            self.at,
-            "sympy-expression",
-            f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number",
-        )
-
-    def _idx(self, e: Any) -> Raw:
-        return self.index(e)
+        self._refuse(f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number")
 
 
 _RECIPROCALS = {
@@ -373,7 +346,7 @@ _RECIPROCALS = {
 }
 
 _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
-    (Idx, Terms._idx),
+    (Idx, Terms.index),
     (Symbol, Terms._symbol),
     (Indexed, Terms._indexed),
     (sympy.Add, Terms._add),
@@ -392,10 +365,9 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.Mod, Terms._rest),
     (tuple(_RECIPROCALS), Terms._reciprocal),
     (sympy.polygamma, Terms._polygamma),
-    (sympy.re | sympy.conjugate, Terms._real),
+    (sympy.re | sympy.conjugate | heads.Holds, Terms._argument),
     (sympy.im, Terms._imaginary),
     (heads.Iverson, Terms._iverson),
-    (heads.Holds, Terms._holds),
     (sympy.IndexedBase, Terms._tensor),
 )
 """Node class and its translation, the first that fits."""

@@ -6,11 +6,11 @@ It has no sizes, no kinds and no roles of names; `derive.notation.resolve` finds
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from math import log10
-from typing import Any, ClassVar, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
 from derive.algebra.expr import Expr, Index
 from derive.errors import ErrorKind, SpecError
@@ -37,16 +37,20 @@ class Raw:
         for name in self.__match_args__:
             yield from _nested_syntax(getattr(self, name))
 
+    def map(self, change: Callable[[Raw], Raw]) -> Self:
+        """Return the node with each child changed."""
+
+        def inside(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(inside, value))
+            return change(value) if isinstance(value, Raw) else value
+
+        return replace(self, **{name: inside(getattr(self, name)) for name in self.__match_args__})
+
 
 def with_place(e: _Kind, at: SourcePlace) -> _Kind:
     """Return the node with one place for all its parts."""
-
-    def inside(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(inside, value))
-        return with_place(value, at) if isinstance(value, Raw) else value
-
-    return replace(e, at=at, **{f.name: inside(getattr(e, f.name)) for f in fields(e)[1:]})
+    return replace(e.map(lambda part: with_place(part, at)), at=at)
 
 
 _Kind = TypeVar("_Kind", bound=Raw)
@@ -265,13 +269,7 @@ def whole_quotients(e: Raw) -> Raw:
             return e
         case ApplySyntax("floor") if not any(isinstance(part, Item) for part in walk(e)):
             return ApplySyntax("int", (e,), at=e.at)
-
-    def inside(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(inside, value))
-        return whole_quotients(value) if isinstance(value, Raw) else value
-
-    return replace(e, **{name: inside(getattr(e, name)) for name in e.__match_args__})
+    return e.map(whole_quotients)
 
 
 def walk(e: Raw) -> Iterator[Raw]:
@@ -444,7 +442,8 @@ def with_unit_axes(written: OperationSyntax) -> OperationSyntax:
     if not any(_is_unit_axis(axis) for t in written.inputs or () for axis in t.axes or ()):
         return written
     named = (NameSyntax, Star, TensorSyntax, ParameterSyntax, EquationSyntax)
-    taken = {e.name for e in _all_syntax_parts(written) if isinstance(e, named)}
+    whole = [*(written.inputs or ()), *written.parameters, *written.equations]
+    taken = {part.name for e in whole for part in walk(e) if isinstance(part, named)}
     letters: list[str] = []
     inputs = tuple(_with_unit_letters(t, letters, taken) for t in written.inputs or ())
     sizes = (ParameterSyntax(letter, NumberSyntax(Fraction(1)), fixes=True) for letter in letters)
@@ -453,11 +452,6 @@ def with_unit_axes(written: OperationSyntax) -> OperationSyntax:
 
 def _is_unit_axis(axis: Raw) -> bool:
     return isinstance(axis, NumberSyntax) and axis.value == 0
-
-
-def _all_syntax_parts(written: OperationSyntax) -> list[Raw]:
-    whole = [*(written.inputs or ()), *written.parameters, *written.equations]
-    return [part for e in whole for part in walk(e)]
 
 
 def _with_unit_letters(t: TensorSyntax, letters: list[str], taken: set[str]) -> TensorSyntax:

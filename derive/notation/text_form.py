@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import unicodedata
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any, ClassVar
@@ -23,9 +24,8 @@ from derive.notation.advice import SIGNS, around, unexpected
 from derive.notation.operation import Operation
 from derive.notation.resolve import resolve
 from derive.notation.resource_limits import check_count, check_length, check_size, check_statement
-from derive.notation.signs import SUMS, letters_below, with_signs
+from derive.notation.signs import CLOSING, SUMS, letters_below, with_signs
 
-_CLOSING = {"LPAR": "RPAR", "LSQB": "RSQB", "LFLOOR": "RFLOOR", "LBAR": "RBAR"}
 _SIGN = {
     **{"LPAR": "(", "LSQB": "[", "RPAR": ")", "RSQB": "]"},
     **{"LFLOOR": "⌊", "RFLOOR": "⌋", "LBAR": "|", "RBAR": "|"},
@@ -121,16 +121,7 @@ def _group_by_op(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSynta
             equations.append(statement)
             continue
         if head is not None:
-            yield syntax.OperationSyntax(
-                head.name,
-                head.inputs,
-                head.parameters,
-                head.outputs,
-                tuple(equations),
-                at=head.at,
-                stable=head.stable,
-                bounds=head.bounds,
-            )
+            yield replace(head, equations=tuple(equations))
         elif equations:
             if statement is not None:
                 syntax.fail(
@@ -193,11 +184,11 @@ class _LineJoiner:
         for n, token in enumerate(tokens):
             kind = token.type
             following = tokens[n + 1].type if n + 1 < len(tokens) else ""
-            if kind in _CLOSING:
+            if kind in CLOSING:
                 opened.append(token)
-            elif kind in _CLOSING.values():
-                if not opened or _CLOSING[opened[-1].type] != kind:
-                    if any(_CLOSING[t.type] == kind for t in opened):
+            elif kind in CLOSING.values():
+                if not opened or CLOSING[opened[-1].type] != kind:
+                    if any(CLOSING[t.type] == kind for t in opened):
                         break  # the innermost bracket is open
                     raise _token_error(token, f"{_SIGN[kind]} closes nothing")
                 opened.pop()

@@ -149,7 +149,8 @@ class Kinds:
                     continue
                 for one, other in ((part.left, part.right), (part.right, part.left)):
                     if isinstance(one, ex.Param):
-                        if not (_only(other, self.of) and self._kind(other) == "int"):
+                        known = all(a.tensor in self.of for a in ex.accesses(other))
+                        if not (known and self._kind(other) == "int"):
                             others.add(one.name)
                         elif any(
                             isinstance(p, ex.Index | ex.Size | ex.Access) for p in ex.walk(other)
@@ -286,10 +287,6 @@ def _made_of(e: Affine | None) -> set[str]:
         return {_NOT_WHOLE}
     position = {_POSITION} if e.coefficients else set()
     return position | {a.tensor for part in e.tensors for a in ex.accesses(part)}
-
-
-def _only(e: ex.Expr, known: Mapping[str, Kind]) -> bool:
-    return all(a.tensor in known for a in ex.walk(e) if isinstance(a, ex.Access))
 
 
 def _value_operands(e: ex.Expr) -> Iterator[ex.Expr]:

@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import chain, combinations, islice
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Reduce, Size, num, walk
-from derive.algebra.substitution import replace_inside_out, substitute
+from derive.algebra.substitution import replace_inside_out, substitution
 from derive.errors import SpecError
 from derive.notation.operation import (
     AxisOf,
@@ -104,8 +104,13 @@ def _operation_normal_form(op: Operation) -> tuple[object, ...]:
     """Return a normal form of the operation: its sizes, in no order, are named by axes."""
     names = {e.name: "{}@{}".format(*min(e.sources)) if e.sources else e.name for e in op.extents}
 
+    def sized(e: Expr) -> Expr:
+        if isinstance(e, Index):
+            return Index(e.name, names[e.extent], e.group)
+        return Size(names[e.extent]) if isinstance(e, Size) else e
+
     def called(e: Expr) -> Expr:
-        return replace_inside_out(e, lambda part: _sized_by_axes(part, names))
+        return replace_inside_out(e, sized)
 
     def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
         return tuple(map(called, axes))
@@ -131,19 +136,11 @@ def _renamed(p: Parameter, names: Mapping[str, str]) -> Parameter:
     return p
 
 
-def _sized_by_axes(e: Expr, names: Mapping[str, str]) -> Expr:
-    if isinstance(e, Index):
-        return Index(e.name, names[e.extent], e.group)
-    return Size(names[e.extent]) if isinstance(e, Size) else e
-
-
 def _renumbered(e: Expr, depth: int) -> Expr:
     """Rename bound indices by their depth."""
     if isinstance(e, Reduce):
         names = [Index(f"%{depth + n}", i.extent, i.group) for n, i in enumerate(e.indices)]
-        renaming: Mapping[Index, Expr] = dict(zip(e.indices, names, strict=True))
-        test = None if e.condition is None else substitute(e.condition, renaming)
-        e = Reduce(e.kind, tuple(names), substitute(e.body, renaming), test)
+        e = e.map(substitution(dict(zip(e.indices, names, strict=True))))
         depth += len(names)
     result: Expr = e.map(lambda part: _renumbered(part, depth))
     return result

@@ -23,7 +23,7 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 11_890,
     "derive/module": 6_200,
-    "derive/notation": 8_400,
+    "derive/notation": 8_267,
     "derive/program": 7_830,
     "derive/reports": 1_800,
     "derive/show": 2_400,
