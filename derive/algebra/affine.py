@@ -132,8 +132,8 @@ class Polynomial:
         order = sorted(
             self.terms.items(), key=lambda t: (t[0] == (), t[1] < 0, tuple(map(ex.sort_key, t[0])))
         )
-        parts = [_product_expr(value, key) for key, value in order] or [ex.num(0)]
-        return parts[0] if len(parts) == 1 else ex.Add(tuple(parts))
+        products = ((ex.num(c), *key) if c != 1 else key for key, c in order)
+        return ex.sum_of([*map(ex.product_of, products)])
 
     def poly(self) -> Poly:
         """The flat sum."""
@@ -141,11 +141,6 @@ class Polynomial:
             scale(mul(*map(atom, key)) if key else constant(1), c) for key, c in self.terms.items()
         )
         return add(constant(0), *parts)
-
-
-def _product_expr(value: Fraction, key: Monomial) -> ex.Expr:
-    factors = (ex.num(value), *key) if value != 1 or not key else key
-    return factors[0] if len(factors) == 1 else ex.Mul(factors)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from itertools import combinations, product
 from derive.algebra.expr import (
     Access,
     Add,
-    Call,
     Const,
     Delta,
     Expr,
@@ -31,10 +30,13 @@ from derive.algebra.expr import (
     Pow,
     Reduce,
     Size,
+    factors_of,
     free_indices,
     indices_of,
     num,
+    product_of,
     sort_key,
+    sum_of,
 )
 from derive.algebra.logic import negate
 from derive.algebra.poly import (
@@ -366,15 +368,10 @@ def _render(p: _Product) -> Expr:
     coef, powers = over_roots(p.coef, p.powers)
     powers, roots = roots_joined(powers)
     factors = sorted(powers, key=lambda entry: _factor_key(entry[0], entry[1]))
-    parts: list[Expr] = list(roots)
-    for a, power in factors:
-        base = _render_sum(a) if isinstance(a, Term) else factor(a)
-        parts.append(raised(base, power))
-    if not parts:
-        return Num(coef)
-    if coef != 1:
-        parts.insert(0, Num(coef))
-    return parts[0] if len(parts) == 1 else Mul(tuple(parts))
+    nested = (
+        raised(_render_sum(a) if isinstance(a, Term) else factor(a), power) for a, power in factors
+    )
+    return product_of([*([Num(coef)] if coef != 1 else ()), *roots, *nested])
 
 
 _HALF = Fraction(1, 2)
@@ -408,22 +405,19 @@ def roots_joined(powers: Powers) -> tuple[Powers, list[Expr]]:
 
 
 def _join_numbers(factors: Sequence[Expr]) -> Expr:
-    numbers = sorted(factors, key=lambda f: not isinstance(f, Num))
-    return numbers[0] if len(numbers) == 1 else Mul(tuple(numbers))
+    return product_of(sorted(factors, key=lambda f: not isinstance(f, Num)))
 
 
 def _factor_key(a: Expr, power: Fraction) -> tuple[object, ...]:
-    kind = 3
-    if isinstance(a, Iverson | Delta):
-        kind = 0
-    elif isinstance(a, Size | Param | Const | Num | FactoredSum):
-        kind = 1
-    elif isinstance(a, Access | Index):
-        kind = 2
-    elif isinstance(a, Call):
-        kind = 3
-    elif isinstance(a, Term):
-        kind = 4
+    match a:
+        case Iverson() | Delta():
+            kind = 0
+        case Size() | Param() | Const() | Num() | FactoredSum():
+            kind = 1
+        case Access() | Index():
+            kind = 2
+        case _:
+            kind = 4 if isinstance(a, Term) else 3
     return (power < 0, kind, sort_key(a))
 
 
@@ -435,8 +429,7 @@ def _render_sum(t: Term) -> Expr:
 
 
 def _flat_mul(a: Expr, b: Expr) -> Expr:
-    left = a.args if isinstance(a, Mul) else (a,)
-    right = b.args if isinstance(b, Mul) else (b,)
+    left, right = factors_of(a), factors_of(b)
     if right and isinstance(right[0], Num):
         left, right = (right[0], *left), right[1:]
     if len(left) > 1 and isinstance(left[0], Num) and isinstance(left[1], Num):
@@ -444,7 +437,7 @@ def _flat_mul(a: Expr, b: Expr) -> Expr:
     parts = (*left, *right)
     if isinstance(parts[0], Num) and parts[0].value == 1 and len(parts) > 1:
         parts = parts[1:]
-    return parts[0] if len(parts) == 1 else Mul(parts)
+    return product_of(parts)
 
 
 def _flat_add(a: Expr, b: Expr) -> Expr:
@@ -461,10 +454,7 @@ def _flat_add(a: Expr, b: Expr) -> Expr:
 def to_tree(e: Expr) -> Expr:
     """The same expression in nested nodes only."""
     if isinstance(e, Poly):
-        terms = tuple(_term_tree(t) for t in e.terms)
-        if not terms:
-            return num(0)
-        return terms[0] if len(terms) == 1 else Add(terms)
+        return sum_of([_term_tree(t) for t in e.terms])
     if isinstance(e, Term):
         return _term_tree(e)
     if isinstance(e, FactoredSum):
@@ -474,14 +464,9 @@ def to_tree(e: Expr) -> Expr:
 
 
 def _term_tree(t: Term) -> Expr:
-    parts: list[Expr] = [to_tree(f) for f in t.factors]
-    inner: Expr = num(1)
-    if parts:
-        inner = parts[0] if len(parts) == 1 else Mul(tuple(parts))
+    if not t.factors and not t.binders:
+        return Num(t.coef)
+    inner = product_of([to_tree(f) for f in t.factors])
     if t.binders:
         inner = Reduce("sum", t.binders, inner)
-    if t.coef == 1 and (parts or t.binders):
-        return inner
-    if not parts and not t.binders:
-        return Num(t.coef)
-    return Mul((Num(t.coef), inner))
+    return inner if t.coef == 1 else Mul((Num(t.coef), inner))

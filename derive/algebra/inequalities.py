@@ -12,6 +12,7 @@ Running code rejects a negative size, so every size is at least 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
@@ -359,7 +360,8 @@ class Bounds:
             if key in seen:
                 continue
             seen.add(key)
-            new = [Polynomial({key: Fraction(1)})] if all(map(_is_natural, key)) else []
+            is_natural = all(isinstance(part, ex.Index | ex.Size) for part in key)
+            new = [Polynomial({key: Fraction(1)})] if is_natural else []
             for part in key:
                 new += self._of_atom(part)
             new += [
@@ -423,10 +425,6 @@ def _of_smallest_integers(form: Polynomial) -> Polynomial:
     return Polynomial({key: q for key, c in form.terms.items() if (q := Fraction(c // shared))})
 
 
-def _is_natural(e: ex.Expr) -> bool:
-    return isinstance(e, ex.Index | ex.Size)
-
-
 def _contradictory(system: _System) -> bool:
     """True if the system of forms >= 0 has no solution."""
     while True:
@@ -451,15 +449,9 @@ def _contradictory(system: _System) -> bool:
 
 def _cheapest(system: _System) -> Monomial:
     """The variable whose elimination leaves the smallest system."""
-    above: dict[Monomial, int] = {}
-    below: dict[Monomial, int] = {}
-    for form in system:
-        for key, coef in form.items():
-            if key:
-                side = above if coef > 0 else below
-                side[key] = side.get(key, 0) + 1
-    every = dict.fromkeys((*above, *below))
-    return min(every, key=lambda k: above.get(k, 0) * below.get(k, 0))
+    above = Counter(key for form in system for key, coef in form.items() if key and coef > 0)
+    below = Counter(key for form in system for key, coef in form.items() if key and coef < 0)
+    return min((*above, *below), key=lambda k: above[k] * below[k])
 
 
 def _eliminate_variable(key: Monomial, system: _System) -> _System:
@@ -467,11 +459,10 @@ def _eliminate_variable(key: Monomial, system: _System) -> _System:
     above = [f for f in system if f.get(key, 0) > 0]
     below = [f for f in system if f.get(key, 0) < 0]
     result = [f for f in system if not f.get(key)]
-    for a in above:
-        for b in below:
-            tick()
-            joined = {k: -b[key] * c for k, c in a.items()}
-            for k, c in b.items():
-                joined[k] = joined.get(k, Fraction(0)) + a[key] * c
-            result.append({k: c for k, c in joined.items() if c})
+    for a, b in product(above, below):
+        tick()
+        joined = {k: -b[key] * c for k, c in a.items()}
+        for k, c in b.items():
+            joined[k] = joined.get(k, Fraction(0)) + a[key] * c
+        result.append({k: c for k, c in joined.items() if c})
     return result

@@ -14,10 +14,10 @@ where possible. Deltas are kept: a separate pass eliminates them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import permutations, product
+from itertools import count, islice, permutations, product
 from math import ceil, factorial, floor, prod
 from typing import Any
 
@@ -158,18 +158,14 @@ def is_mask(factor: Expr) -> bool:
 
 def _constant_term(e: Expr) -> Fraction | None:
     if isinstance(e, Poly):
-        return sum((t.coef for t in e.terms), Fraction(0)) if _is_constant_poly(e) else None
+        constant = not any(t.binders or t.factors for t in e.terms)
+        return sum((t.coef for t in e.terms), Fraction(0)) if constant else None
     return e.value if isinstance(e, Num) else None
 
 
-def _is_constant_poly(p: Poly) -> bool:
-    return not any(t.binders or t.factors for t in p.terms)
-
-
 def base_and_power(factor: Expr) -> tuple[Expr, Fraction]:
-    """The atom of a factor and its rational power."""
-    if isinstance(factor, Pow):
-        assert isinstance(factor.exponent, Num)
+    """The base of a factor and its rational power."""
+    if isinstance(factor, Pow) and isinstance(factor.exponent, Num):
         return factor.base, factor.exponent.value
     return factor, _UNIT
 
@@ -254,6 +250,11 @@ def _merge_powers(coef: Fraction, factors: Sequence[Expr]) -> tuple[Fraction, li
     return coef, [raised(base, exponent) for base, exponent in powers.items()]
 
 
+def _dummies(taken: Container[str]) -> Iterator[str]:
+    """The names of bound indices that are not taken."""
+    return (name for n in count() if (name := f"_{n}") not in taken)
+
+
 @lru_cache(maxsize=4096)
 def _canonical_binders(
     binders: tuple[Index, ...], factors: tuple[Expr, ...]
@@ -263,12 +264,7 @@ def _canonical_binders(
         return (), tuple(sorted(factors, key=sort_key)) if len(factors) > 1 else factors
     bound = frozenset(binders)
     taken = {i.name for f in factors for i in free_indices(f) if i not in bound}
-    names: list[str] = []
-    n = 0
-    while len(names) < len(binders):
-        if f"_{n}" not in taken:
-            names.append(f"_{n}")
-        n += 1
+    names = list(islice(_dummies(taken), len(binders)))
     best: tuple[Any, tuple[Index, ...], tuple[Expr, ...]] | None = None
     for order in _orders(binders, factors):
         renamed = tuple(
@@ -438,20 +434,10 @@ def rename_binders(t: Term, taken: frozenset[Index]) -> tuple[tuple[Index, ...],
     """The binders and factors of t, with binders in ``taken`` renamed."""
     names = {i.name for i in taken}
     names |= {i.name for i in t.binders} | {i.name for i in free_indices(t)}
-    mapping: dict[Index, Expr] = {}
-    binders = []
-    n = 0
-    for i in t.binders:
-        if i in taken:
-            while f"_{n}" in names:
-                n += 1
-            names.add(f"_{n}")
-            renamed = Index(f"_{n}", i.extent, i.group)
-            mapping[i] = renamed
-            binders.append(renamed)
-        else:
-            binders.append(i)
-    return tuple(binders), tuple(map(substitution(mapping), t.factors)) if mapping else t.factors
+    unused = _dummies(names)
+    mapping = {i: Index(next(unused), i.extent, i.group) for i in t.binders if i in taken}
+    binders = tuple(mapping.get(i, i) for i in t.binders)
+    return binders, tuple(map(substitution(mapping), t.factors)) if mapping else t.factors
 
 
 def _distribute_term(t: Expr) -> Poly:

@@ -40,10 +40,10 @@ class Reduction:
 
     name: str
     head: str
-    about: str
     stem: str
     neutral: float
     of_nothing: float
+    about: str
     torch: str = ""
     order: tuple[int, ...] = ()
     part: str = ""
@@ -81,42 +81,26 @@ _INF = math.inf
 
 _ROWS = (
     Reduction(
-        *(
-            "sum",
-            "Total",
-            "The sum of f over the indices, like SymPy's ``Sum``, or under a condition.",
-        ),
-        *("u", 0, 0),
+        *("sum", "Total", "u", 0, 0),
+        "The sum of f over the indices, like SymPy's ``Sum``, or under a condition.",
         any_axes=True,
     ),
     Reduction(
-        *(
-            "prod",
-            "Prod",
-            "The product of f over the indices, like SymPy's ``Product``, or under a condition.",
-        ),
-        *("product", 1, 1),
+        *("prod", "Prod", "product", 1, 1),
+        "The product of f over the indices, like SymPy's ``Product``, or under a condition.",
         cumulative="cumprod",
         nested=True,
         gradient="others",
     ),
     Reduction(
-        *(
-            "mean",
-            "Mean",
-            "The mean of f over the indices; with a condition, over the values where it holds.",
-        ),
-        *("mean", math.nan, math.nan),
+        *("mean", "Mean", "mean", math.nan, math.nan),
+        "The mean of f over the indices; with a condition, over the values where it holds.",
         any_axes=True,
         dtype="float",
     ),
     Reduction(
-        *(
-            "max",
-            "ReduceMax",
-            "The maximum of f; its gradient goes to the first maximum, as in torch.max.",
-        ),
-        *("top", -_INF, -_INF),
+        *("max", "ReduceMax", "top", -_INF, -_INF),
+        "The maximum of f; its gradient goes to the first maximum, as in torch.max.",
         cumulative="rt.running_max",
         part="values",
         sign=1,
@@ -125,12 +109,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *(
-            "min",
-            "ReduceMin",
-            "The minimum of f; its gradient goes to the first minimum, as in torch.min.",
-        ),
-        *("bottom", _INF, _INF),
+        *("min", "ReduceMin", "bottom", _INF, _INF),
+        "The minimum of f; its gradient goes to the first minimum, as in torch.min.",
         cumulative="rt.running_max",
         part="values",
         sign=-1,
@@ -139,12 +119,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *(
-            "amax",
-            "ReduceAmax",
-            "The maximum of f; ties share its gradient evenly, as in torch.amax.",
-        ),
-        *("top", -_INF, -_INF),
+        *("amax", "ReduceAmax", "top", -_INF, -_INF),
+        "The maximum of f; ties share its gradient evenly, as in torch.amax.",
         cumulative="rt.running_max",
         any_axes=True,
         sign=1,
@@ -152,12 +128,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *(
-            "amin",
-            "ReduceAmin",
-            "The minimum of f; ties share its gradient evenly, as in torch.amin.",
-        ),
-        *("bottom", _INF, _INF),
+        *("amin", "ReduceAmin", "bottom", _INF, _INF),
+        "The minimum of f; ties share its gradient evenly, as in torch.amin.",
         cumulative="rt.running_max",
         any_axes=True,
         sign=-1,
@@ -165,8 +137,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("logsumexp", "LogSumExp", "log Sum exp(f) over the indices."),
-        *("lse", -_INF, -_INF),
+        *("logsumexp", "LogSumExp", "lse", -_INF, -_INF),
+        "log Sum exp(f) over the indices.",
         torch="torch.logsumexp",
         cumulative="logcumsumexp",
         dtype="float",
@@ -174,12 +146,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *(
-            "norm2",
-            "Norm2",
-            "sqrt Sum f**2 over the indices; its gradient is 0 where all values are 0.",
-        ),
-        *("norm", 0, 0),
+        *("norm2", "Norm2", "norm", 0, 0),
+        "sqrt Sum f**2 over the indices; its gradient is 0 where all values are 0.",
         torch="torch.linalg.vector_norm",
         order=(2,),
         dtype="float",
@@ -187,8 +155,8 @@ _ROWS = (
         linear=True,
     ),
     Reduction(
-        *("argmax", "ArgMax", "The position of the first maximum."),
-        *("winner", -_INF, 0),
+        *("argmax", "ArgMax", "winner", -_INF, 0),
+        "The position of the first maximum.",
         cumulative="rt.running_argmax",
         torch="max",
         part="indices",
@@ -196,8 +164,8 @@ _ROWS = (
         dtype="int",
     ),
     Reduction(
-        *("argmin", "ArgMin", "The position of the first minimum."),
-        *("winner", _INF, 0),
+        *("argmin", "ArgMin", "winner", _INF, 0),
+        "The position of the first minimum.",
         cumulative="rt.running_argmax",
         torch="min",
         part="indices",
@@ -205,13 +173,13 @@ _ROWS = (
         dtype="int",
     ),
     Reduction(
-        *("any", "AnyOf", "Whether the condition holds for at least one value of the indices."),
-        *("some", False, False),
+        *("any", "AnyOf", "some", False, False),
+        "Whether the condition holds for at least one value of the indices.",
         dtype="bool",
     ),
     Reduction(
-        *("all", "AllOf", "Whether the condition holds for all values of the indices."),
-        *("every", True, True),
+        *("all", "AllOf", "every", True, True),
+        "Whether the condition holds for all values of the indices.",
         dtype="bool",
     ),
 )
@@ -219,7 +187,7 @@ _ROWS = (
 REDUCTIONS: Mapping[str, Reduction] = {row.name: row for row in _ROWS}
 """Every reduction that a `Reduce` may name, in order of presentation."""
 
-OTHERS = Reduction("others", "", "The product of all but one, for each of them.", "others", 1, 1)
+OTHERS = Reduction("others", "", "others", 1, 1, "The product of all but one, for each of them.")
 """The product over all elements but one, for the gradient of a product; not in the notation."""
 
 KINDS: Mapping[str, Reduction] = {**REDUCTIONS, OTHERS.name: OTHERS}

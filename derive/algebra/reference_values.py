@@ -72,7 +72,6 @@ def digamma(x: float) -> float:
 
 def polygamma(n: float, x: float) -> float:
     """d^n digamma(x)/dx^n; (-1)**(n + 1) * inf at the poles."""
-    import mpmath
 
     if int(n) == 0 and (x <= 0 and x == math.floor(x)):
         return digamma(x)

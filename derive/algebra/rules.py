@@ -121,13 +121,11 @@ def contract(t: Term, delta: Delta) -> Poly | None:
     return poly([make_term(t.coef, binders, factors)])
 
 
-def _contract_first(t: Term) -> Poly | None:
-    for f in t.factors:
-        if isinstance(f, Delta):
-            result = contract(t, f)
-            if result is not None:
-                return result
-    return None
+def _contract_first(t: Term, axis: Expr | None = None) -> Poly | None:
+    """Contract the first delta that can be contracted, of this axis or position if it is given."""
+    deltas = (f for f in t.factors if isinstance(f, Delta))
+    found = (contract(t, f) for f in deltas if axis is None or axis in (f.axis, f.position))
+    return next((new for new in found if new is not None), None)
 
 
 CONTRACT = Rule(
@@ -293,13 +291,7 @@ def eliminate_deltas(p: Poly, rules: Rules, log: Log) -> Poly:
         axis = _next_axis(p)
         if axis is None:
             return p
-        parts = []
-        for t in p.terms:
-            new = None
-            for f in t.factors:
-                if new is None and isinstance(f, Delta) and axis in (f.axis, f.position):
-                    new = contract(t, f)
-            parts.append(poly([t]) if new is None else new)
+        parts = (_contract_first(t, axis) or poly([t]) for t in p.terms)
         p = _logged(CONTRACT, p, add(ZERO, *parts), log)
 
 
