@@ -95,6 +95,11 @@ class Adjoint:
         """The adjoint as a definition."""
         return Let(self.name, self.formals, self.body)
 
+    def rewritten(self, body: Poly, log: Log, taken: StepLog | None = None) -> Adjoint:
+        """The adjoint with an equal body and the steps to it; ``taken`` led to a name inlined."""
+        own = with_subject((self.name, self.formals), log)
+        return replace(self, body=body, steps=self.steps.then(own, taken))
+
 
 @dataclass(frozen=True)
 class Backward:
@@ -301,13 +306,11 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], s
     ]
     shared = [m for m in masks if all(m in t.factors for t in terms)]
     guard = poly([make_term(Fraction(1), (), shared)])
-    whole = substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
-    return whole
+    return substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
 
 
 def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
-    body = substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
-    return body
+    return substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
 
 
 @dataclass

@@ -182,13 +182,10 @@ class _Differences:
     def centred(self, base: Poly) -> Poly | None:
         """The sum of its centered sides; None if they have no common center."""
         if base not in self._centred:
-            self._centred[base] = self._around_centre(base)
+            scale_of_all, rest = _common_factor(base)
+            inner = self._centred_sides(rest)
+            self._centred[base] = None if inner is None else mul(scale_of_all, inner)
         return self._centred[base]
-
-    def _around_centre(self, base: Poly) -> Poly | None:
-        scale_of_all, base = _common_factor(base)
-        inner = self._centred_sides(base)
-        return None if inner is None else mul(scale_of_all, inner)
 
     def _centred_sides(self, base: Poly) -> Poly | None:
         sides = _sides_by_axes(base)
@@ -224,11 +221,11 @@ class _Differences:
     def _named(self, centred: Poly, side: Poly) -> Poly:
         """A let for a centered side, with the sign of the side."""
         sign = _sign(side)
-        said = f"{self.lets.display_name(_leading_access(side).tensor)}_centred"
+        said = f"{self.lets.display_name(next(ex.accesses(side)).tensor)}_centred"
         return scale(self._let(scale(centred, sign), side, "centred", said), sign)
 
     def _let(self, e: Poly, side: Poly, stem: str, display_names: str) -> Poly:
-        stem = f"{_leading_access(side).tensor}~{stem}"
+        stem = f"{next(ex.accesses(side)).tensor}~{stem}"
         return self.lets.reduction("sum", (), e, stem=stem, display_names=display_names)
 
     # ---------------------------------------------------------------- products
@@ -325,11 +322,6 @@ def _simplicity(side: Poly) -> tuple[int, int]:
 
 def _sign(side: Poly) -> int:
     return -1 if all(t.coef < 0 for t in side.terms) else 1
-
-
-def _leading_access(side: Poly) -> ex.Access:
-    """The access that names a side."""
-    return next(a for a in ex.accesses(side))
 
 
 def _is_plain_position(position: ex.Expr) -> bool:

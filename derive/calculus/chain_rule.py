@@ -77,10 +77,7 @@ def reads(lets: Lets, let: Let) -> tuple[str, ...]:
             return
         if isinstance(e, Iverson | Delta) or (isinstance(e, Call) and e.function == "detach"):
             return
-        if isinstance(e, Guard):
-            visit(e.position)
-            return
-        for part in e.parts():
+        for part in (e.position,) if isinstance(e, Guard) else e.parts():
             visit(part)
 
     if let.dtype == "float":
@@ -216,10 +213,6 @@ def _factored_slope(lets: Lets, slope: Poly) -> Poly:
     return lets.reduction("sum", (), slope)
 
 
-def _node_replaced(e: Expr, old: Expr, new: Expr) -> Expr:
-    return replaced(e, lambda part: new if part is old else None)
-
-
 def _with_binders_apart(let: Let, positions: Sequence[Expr], axes: Sequence[Index]) -> Let:
     taken = [*axes, *(i for p in positions for i in walk(p) if isinstance(i, Index)), *let.formals]
     binders = rename_apart(let.binders, taken)
@@ -273,7 +266,8 @@ def _partial_of_atom(lets: Lets, e: Expr, moved: Moved, axes: Sequence[Index]) -
             inside = _partial(lets, arg, moved, axes)
             if inside.terms:
                 # d f(u) = f'(u) * d u
-                slope = _node_replaced(function_partial(e, n), e, _named_call(lets, e))
+                named: dict[Expr, Expr] = {e: _named_call(lets, e)}
+                slope = replaced(function_partial(e, n), named.get)
                 parts.append(mul(_factored_slope(lets, flatten(lets, slope)), inside))
         return add(ZERO, *parts)
     return ZERO

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.rules import Log, Rules, simplify
-from derive.calculus.adjoint import Adjoint, Backward, with_subject
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.bracket_rules import witness_rule
 from derive.calculus.equality_rules import equality_rules, lookup_rule, shift_rules
 from derive.calculus.fold import fold_rules
@@ -40,7 +40,7 @@ def _solve_adjoint(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
     if not log:
         return a
     body = simplify(body, (*last, *folds), log)
-    return replace(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), log)))
+    return a.rewritten(body, log)
 
 
 def safe_backward(backward: Backward) -> Backward:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import permutations
 from math import prod
 
 from derive.algebra import expr as ex
@@ -131,7 +132,9 @@ def _flat_relation(lets: Lets, e: ex.Rel) -> ex.Expr:
     numbers = as_atom(left), as_atom(right)
     if isinstance(numbers[0], ex.Num) and isinstance(numbers[1], ex.Num):
         return ex.And(()) if ex.RELATIONS[op](numbers[0].value, numbers[1].value) else ex.Or(())
-    if op == "!=" and any(_is_reciprocal(a) and not b.terms for a, b in _both_orders(left, right)):
+    if op == "!=" and any(
+        _is_reciprocal(a) and not b.terms for a, b in permutations((left, right))
+    ):
         return ex.And(())
     if op in (">", ">="):
         left, right, op = right, left, ex.MIRRORED[op]
@@ -187,10 +190,6 @@ def _to_compare(lets: Lets, e: ex.Expr) -> Poly:
     side = replace_inside_out(flatten(lets, e), compared)
     assert isinstance(side, Poly)
     return side
-
-
-def _both_orders(a: Poly, b: Poly) -> tuple[tuple[Poly, Poly], ...]:
-    return (a, b), (b, a)
 
 
 def _is_reciprocal(p: Poly) -> bool:

@@ -203,16 +203,15 @@ def naming_rules(lets: Lets) -> Rules:
     sums = DefinitionIndex(lets, _is_foldable_sum)
 
     values = ValueFacts(lets.get)
-
-    def fold(t: Term) -> Poly | None:
-        return _fold_all(values, products, t)
-
-    def fold_sums(t: Term) -> Poly | None:
-        return _fold_sums(sums, t)
-
     rules = (
-        Rule("fold", "a defining expression is its name", "the number of factors", fold),
-        Rule("fold sum", "a defining sum is its name", "the number of terms inside", fold_sums),
+        Rule(
+            *("fold", "a defining expression is its name", "the number of factors"),
+            lambda t: _fold_all(values, products, t),
+        ),
+        Rule(
+            *("fold sum", "a defining sum is its name", "the number of terms inside"),
+            lambda t: _fold_sums(sums, t),
+        ),
     )
     return (guarded_product_rule(), guard_rule(), *_remembering(rules))
 

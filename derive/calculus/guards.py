@@ -59,7 +59,7 @@ from derive.algebra.reductions import CONDITIONS
 from derive.algebra.rules import Rule, contraction
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.calculus.ranks import counted_axes
-from derive.notation.operation import Equation, Extent, Operation, SizeOf
+from derive.notation.operation import Equation, Extent, Operation, SizeOf, declared_axes
 
 
 def group_by_indices(condition: Expr) -> list[Expr]:
@@ -436,10 +436,6 @@ def partial_extents(op: Operation) -> frozenset[str]:
         if isinstance(position, Index) and isinstance(axis, Index)
         if position.extent != axis.extent
     )
-
-
-def declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
-    return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
 
 
 def _always_read(e: Expr) -> Iterator[Access]:

@@ -26,10 +26,10 @@ from derive.algebra.rules import (
     simplify,
 )
 from derive.budget import at
-from derive.calculus.adjoint import Adjoint, Backward, with_subject
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.bracket_rules import zero_rule
 from derive.calculus.fold import fold_rules, naming_rules
-from derive.calculus.lets import Lets, inline, is_named_sum
+from derive.calculus.lets import Lets, formula_size, inline, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
 
 _MOST_TERMS = 6
@@ -60,23 +60,15 @@ class _Bill:
         self._pieces = pieces
         self._uses: Counter[ex.Expr] = Counter()
 
-    def add(self, polys: Iterable[Poly]) -> float:
-        """Add formulas; return the rise of the cost."""
-        rise = 0.0
+    def count(self, polys: Iterable[Poly], times: int) -> float:
+        """Add formulas with 1, remove them with -1; return the rise, or the fall, of the cost."""
+        change = 0.0
         for p in polys:
             for operation, price in self._pieces(p).items():
-                rise += 0.0 if self._uses[operation] else price
-                self._uses[operation] += 1
-        return rise
-
-    def remove(self, polys: Iterable[Poly]) -> float:
-        """Remove formulas; return the fall of the cost."""
-        fall = 0.0
-        for p in polys:
-            for operation, price in self._pieces(p).items():
-                self._uses[operation] -= 1
-                fall += 0.0 if self._uses[operation] else price
-        return fall
+                before = self._uses[operation]
+                self._uses[operation] += times
+                change += price if 0 in (before, before + times) else 0.0
+        return change
 
 
 class _Formulas:
@@ -114,7 +106,7 @@ class _Formulas:
 
 def _is_worse(adjoint: Adjoint, reader: Adjoint, opened: Adjoint) -> bool:
     """True if a reader must not inline the adjoint, whatever the cost."""
-    grown = _formula_size(opened.body) > max(_formula_size(reader.body), _LARGEST)
+    grown = formula_size(opened.body) > max(formula_size(reader.body), _LARGEST)
     paired = _pairs_up(adjoint, reader, opened) or _moves_an_end(adjoint, reader)
     return paired or grown or _is_extreme(opened.body)
 
@@ -130,13 +122,13 @@ def _inline_if_cheaper(
     if any(_is_worse(adjoint, r, o) for r, o in zip(readers, opened, strict=True)):
         return
     old, new = [a.body for a in (adjoint, *readers)], [a.body for a in opened]
-    fall = bill.remove(old)
+    fall = bill.count(old, -1)
     name = -_NAME if _is_repeated(adjoint, readers) else _NAME
-    if bill.add(new) <= fall + name:
+    if bill.count(new, 1) <= fall + name:
         formulas.replace(adjoint, opened)
     else:
-        bill.remove(new)
-        bill.add(old)
+        bill.count(new, -1)
+        bill.count(old, 1)
 
 
 def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
@@ -154,7 +146,7 @@ def inline_adjoints(backward: Backward, pieces: Pieces) -> Backward:
     pieces = _with_named_sums(lets, pieces)
     formulas = _Formulas(every)
     bill = _Bill(pieces)
-    bill.add(a.body for a in every)
+    bill.count((a.body for a in every), 1)
     candidates = [
         a for a in backward.adjoints if a.tensor not in backward.wanted and not _has_cases(a)
     ]
@@ -262,8 +254,7 @@ def _without_names(a: Adjoint, lets: Lets, rules: Rules, pieces: Pieces) -> Adjo
         body = simplify(body, rules, log)
         cheaper = sum(pieces(body).values()) < sum(pieces(a.body).values())
         if cheaper and len(body.terms) <= len(a.body.terms):
-            own = with_subject((a.name, a.formals), log)
-            a = replace(a, body=body, steps=a.steps.then(own))
+            a = a.rewritten(body, log)
     return a
 
 
@@ -292,9 +283,7 @@ def _collected(a: Adjoint, lets: Lets, pieces: Pieces) -> Adjoint:
         if body is a.body or len(body.terms) > len(a.body.terms):
             continue
         if sum(pieces(body).values()) <= sum(pieces(a.body).values()):
-            step = Step("collect", "a + (a + b) = 2·a + b", a.body, body)
-            own = with_subject((a.name, a.formals), [step])
-            a = replace(a, body=body, steps=a.steps.then(own))
+            a = a.rewritten(body, [Step("collect", "a + (a + b) = 2·a + b", a.body, body)])
     return a
 
 
@@ -302,10 +291,6 @@ def _is_extreme(p: Poly) -> bool:
     """True if a coefficient of p is close to the range limits of floats."""
     sizes = ((abs(t.coef.numerator), t.coef.denominator) for t in p.terms)
     return any(not (below < _FAR * above and above < _FAR * below) for above, below in sizes)
-
-
-def _formula_size(p: Poly) -> int:
-    return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
 class _InlinedReaders:
@@ -325,15 +310,8 @@ class _InlinedReaders:
 
     def _make(self, reader: Adjoint, adjoint: Adjoint) -> Adjoint:
         body = inline(reader.body, adjoint.as_let())
-        display_names = self._say(adjoint.name)
-        log: Log = [
-            Step(
-                f"substitute {display_names}",
-                f"{display_names} by its definition",
-                reader.body,
-                body,
-            )
-        ]
+        name = self._say(adjoint.name)
+        step = Step(f"substitute {name}", f"{name} by its definition", reader.body, body)
+        log: Log = [step]
         body = simplify(eliminate_deltas(body, DELTA_RULES, log), self._rules, log)
-        own = with_subject((reader.name, reader.formals), log)
-        return replace(reader, body=body, steps=reader.steps.then(own, adjoint.steps))
+        return reader.rewritten(body, log, adjoint.steps)

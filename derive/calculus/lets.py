@@ -203,6 +203,12 @@ class Lets:
             return None
         return let
 
+    def opened(self, e: ex.Expr) -> Poly | None:
+        """The definition of the plain let that e reads, at its positions."""
+        if not isinstance(e, ex.Access) or (let := self.definition(e.tensor)) is None:
+            return None
+        return let.body_at(e.positions)
+
     def instance(self, let: Let, binding: Mapping[ex.Index, ex.Expr]) -> ex.Access | None:
         """The let with its formals substituted; None unless the binding has all of them.
 
@@ -383,6 +389,11 @@ class Lets:
         """The first of stem, stem2, stem3, ... that is not in use."""
         taken = self.reserved, self.by_name
         return next(name for name in numbers(stem) if not any(name in names for names in taken))
+
+
+def formula_size(p: Poly) -> int:
+    """The number of factors and binders."""
+    return sum(len(t.factors) + len(t.binders) for t in p.terms)
 
 
 def tensors_of(factors: Sequence[ex.Expr]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from derive.algebra.poly import (
     sum_over,
 )
 from derive.algebra.rules import Rule, SumRule
+from derive.calculus.guards import held_conditions
 from derive.calculus.lets import Lets, inline
 
 _DEEPEST = 4
@@ -103,24 +104,18 @@ def _defining_sums(lets: Lets, base: ex.Expr) -> Iterator[Poly]:
     base = base.position if isinstance(base, ex.Guard) else base
     if isinstance(base, Poly | FactoredSum):
         yield base.body if isinstance(base, FactoredSum) else base
-    let = lets.definition(base.tensor) if isinstance(base, ex.Access) else None
-    if let is None:
+    whole = lets.opened(base)
+    if whole is None:
         return
-    assert isinstance(base, ex.Access)
-    whole = let.body_at(base.positions)
     yield whole
     for _ in range(_DEEPEST - 1):
-        inner = (lets.definition(f.tensor) for f in _factor_accesses(whole))
+        factors = (f for t in whole.terms for f in t.factors)
+        inner = (lets.definition(f.tensor) for f in factors if isinstance(f, ex.Access))
         opened = next((let for let in inner if let is not None), None)
         if opened is None:
             return
         whole = inline(whole, opened)
         yield whole
-
-
-def _factor_accesses(p: Poly) -> Iterator[ex.Access]:
-    for t in p.terms:
-        yield from (f for f in t.factors if isinstance(f, ex.Access))
 
 
 def _one_quotient(t: Term) -> Poly | None:
@@ -169,7 +164,8 @@ def _cancel_sum(p: Poly, sums: Sums) -> Poly | None:
     for t in p.terms:
         for f in t.factors:
             base, exponent = base_and_power(f)
-            if isinstance(base, ex.Guard) and not _implies_condition(t, base.condition):
+            asked = conditions_of(base.condition) if isinstance(base, ex.Guard) else ()
+            if asked and not frozenset(held_conditions(t.factors)).issuperset(asked):
                 continue
             for whole in wholes.get(base, ()):
                 masks = _shared_masks(whole)
@@ -210,12 +206,6 @@ def _other_share(p: Poly, sums: Sums) -> Poly | None:
                         left = poly(x for x in p.terms if x is not t and x is not one[0])
                         return add(left, scale(other, -1))
     return None
-
-
-def _implies_condition(t: Term, condition: ex.Expr) -> bool:
-    """True if the brackets of t imply this condition."""
-    held = (c for f in t.factors if isinstance(f, ex.Iverson) for c in conditions_of(f.condition))
-    return frozenset(held).issuperset(conditions_of(condition))
 
 
 def _is_within(whole: Poly, having: Container[ex.Expr]) -> bool:

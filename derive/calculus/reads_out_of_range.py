@@ -22,9 +22,9 @@ from derive.algebra import expr as ex
 from derive.algebra.affine import Polynomial, room
 from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conjunction, negate
-from derive.calculus.guards import bounds_of, declared_axes
+from derive.calculus.guards import bounds_of
 from derive.notation.guards import UnderConditions
-from derive.notation.operation import Choice, Operation
+from derive.notation.operation import Choice, Operation, declared_axes
 
 _ONE = Polynomial.of(1)
 

@@ -21,7 +21,7 @@ from derive.algebra.poly import Poly
 from derive.algebra.rules import FUNCTION_RULES, Log, Step, simplify
 from derive.algebra.substitution import substitute
 from derive.budget import tick
-from derive.calculus.adjoint import Adjoint, Backward, with_subject
+from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.lets import Let, Lets, inline
 from derive.calculus.ratio_rules import quotient_rules
 
@@ -138,7 +138,7 @@ def _expand_adjoint(a: Adjoint, let: Let, lets: Lets) -> Adjoint:
     states = f"{lets.display_name(let.name)} is what it is made of, and not read"
     log: Log = [Step("open", states, a.body, body)]
     body = simplify(body, (*FUNCTION_RULES, *quotient_rules(lets)), log)
-    return replace(a, body=body, steps=a.steps.then(with_subject((a.name, a.formals), log)))
+    return a.rewritten(body, log)
 
 
 def _pays(let: Let, old: Sequence[Adjoint], new: Sequence[Adjoint], kept: bool) -> bool:

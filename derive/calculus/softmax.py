@@ -120,18 +120,15 @@ class _Recognition:
         if let is None or let.kind != "sum" or let.dtype != "float":
             return e
         assert isinstance(e, Access)
-        return as_atom(_assert_poly(self.of(let.body_at(e.positions), held)))
+        whole = self.of(let.body_at(e.positions), held)
+        assert isinstance(whole, Poly)
+        return as_atom(whole)
 
     def _term(self, t: Term, held: frozenset[Expr]) -> Term:
         for f in t.factors:
             if isinstance(f, Iverson):
                 held |= _holding(f.condition)
         return make_term(t.coef, t.binders, [self.of(f, held) for f in t.factors])
-
-
-def _assert_poly(e: Expr) -> Poly:
-    assert isinstance(e, Poly)
-    return e
 
 
 def _holding(condition: Expr) -> frozenset[Expr]:

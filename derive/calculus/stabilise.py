@@ -224,19 +224,10 @@ def _exponent(factor: Expr) -> Poly | None:
 # -------------------------------------------------------------------- exponentials by definition
 
 
-def _definition(lets: Lets, base: Expr) -> Poly | None:
-    """The definition of a name at the positions of the access."""
-    let = lets.definition(base.tensor) if isinstance(base, Access) else None
-    if let is None:
-        return None
-    assert isinstance(base, Access)
-    return let.body_at(base.positions)
-
-
 def _single_term(lets: Lets, factor: Expr) -> Term | None:
     """The single term that the factor's base equals: a name's definition or a sum in a power."""
     base, _ = base_and_power(factor)
-    found = _definition(lets, base)
+    found = lets.opened(base)
     p = base if found is None else found
     if isinstance(p, Poly) and len(p.terms) == 1 and p.terms[0].coef == 1:
         return p.terms[0]
@@ -270,8 +261,7 @@ def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
     """True for a named exp(f) or power of Sum_k exp(f), not for their bounded quotient."""
     if not _is_exponential(lets, factor):
         return False
-    parts = list(_leaves(lets, factor))
-    return len({total for total in parts}) == 1
+    return len(set(_leaves(lets, factor))) == 1
 
 
 def _leaves(lets: Lets, factor: Expr) -> list[bool]:
@@ -312,7 +302,7 @@ def _with_opened(lets: Lets, p: Poly, t: Term) -> Poly | None:
     """p with the name in a term replaced by the sum that defines it."""
     if t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
         return None
-    found = _definition(lets, t.factors[0])
+    found = lets.opened(t.factors[0])
     if found is None or len(found.terms) < 2:
         return None
     return add(p, poly([make_term(-t.coef, (), t.factors)]), scale(found, t.coef))
@@ -401,7 +391,7 @@ def _lone_call(lets: Lets, p: Poly, function: str) -> Poly | None:
         (u,) = factors[0].args
         assert isinstance(u, Poly)
         return u
-    found = _definition(lets, factors[0])
+    found = lets.opened(factors[0])
     return None if found is None else _lone_call(lets, found, function)
 
 

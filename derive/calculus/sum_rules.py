@@ -35,7 +35,7 @@ from derive.algebra.rules import Log, Rule, Step, SumRule, simplify
 from derive.algebra.substitution import Recursion, substitute
 from derive.calculus.guard_insertion import has_positions
 from derive.calculus.guards import has_a_member
-from derive.calculus.lets import Find, Let, Lets, inline, tensors_of
+from derive.calculus.lets import Find, Let, Lets, formula_size, inline, tensors_of
 from derive.calculus.softmax import is_compared, sums_apart
 
 _NAMED = "a defining sum of products is its name"
@@ -203,11 +203,8 @@ def _normalised_over(lets: Lets, f: ex.Expr, k: ex.Index) -> list[ex.Expr] | Non
     if not (isinstance(f, ex.Call) and f.function == "exp"):
         return None
     (u,) = f.args
-    name = as_atom(u) if isinstance(u, Poly) else None
-    logarithm = lets.definition(name.tensor) if isinstance(name, ex.Access) else None
-    if logarithm is not None and isinstance(name, ex.Access):
-        u = logarithm.body_at(name.positions)
     assert isinstance(u, Poly)
+    u = lets.opened(as_atom(u)) or u
     for t in u.terms:
         if t.coef != -1 or len(t.factors) != 1 or not isinstance(t.factors[0], ex.Access):
             continue
@@ -276,7 +273,7 @@ def _constant_sum(
     subject = (f"Σ[{letters}] {lets.display_name(let.name)}", formals)
     total = sum_over(let.body, summed)
     whole = to_tree(sum_over(atom(let.access), summed))
-    if _term_sizes(total) > _LARGEST:
+    if formula_size(total) > _LARGEST:
         return None
     log: Log = [Step(*_opening(lets, let.name), whole, total, subject)]
     order = {name: n for n, name in enumerate((*lets.by_name, *adjoints))}
@@ -284,7 +281,7 @@ def _constant_sum(
     for _ in range(_MOST_ROUNDS):
         total = simplify(total, rules, log)
         total = _with_totals_named(lets, total, opened, log)
-        if not _reads_tensor(total):
+        if not ex.tensors(total):
             if ex.free_indices(total):
                 return None
             steps = dict.fromkeys(s if s.subject[0] else replace(s, subject=subject) for s in log)
@@ -295,7 +292,7 @@ def _constant_sum(
         opened.add(latest)
         before, total = total, inline(total, adjoints.get(latest) or lets[latest])
         log.append(Step(*_opening(lets, latest), before, total))
-        if _term_sizes(total) > _LARGEST:
+        if formula_size(total) > _LARGEST:
             return None
     return None
 
@@ -303,14 +300,6 @@ def _constant_sum(
 def _opening(lets: Lets, name: str) -> tuple[str, str]:
     display_names = lets.display_name(name)
     return f"substitute {display_names}", f"{display_names} by its definition"
-
-
-def _term_sizes(p: Poly) -> int:
-    return sum(len(t.factors) + len(t.binders) for t in p.terms)
-
-
-def _reads_tensor(p: Poly) -> bool:
-    return any(isinstance(e, ex.Access) for t in p.terms for f in t.factors for e in ex.walk(f))
 
 
 def _names(lets: Lets, adjoints: Mapping[str, Let], p: Poly) -> Iterator[str]:

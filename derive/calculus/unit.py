@@ -15,10 +15,6 @@ def _no_lets() -> Lets:
     return Lets({}, set())
 
 
-def _no_formulas() -> Backward:
-    return Backward(_no_lets(), (), (), (), frozenset(), Bounds())
-
-
 @dataclass(frozen=True)
 class Unit:
     """One option of an operation, and what the passes have made of it so far."""
@@ -36,7 +32,9 @@ class Unit:
     display_names: Mapping[str, str] = field(default_factory=dict)
     """canonical name -> name of the user."""
     lets: Lets = field(default_factory=_no_lets)
-    backward: Backward = field(default_factory=_no_formulas)
+    backward: Backward = field(
+        default_factory=lambda: Backward(_no_lets(), (), (), (), frozenset(), Bounds())
+    )
     """The adjoints and gradients, or the tangents of forward mode."""
 
     @classmethod

@@ -104,15 +104,9 @@ class ValueFacts:
                 # A window reads zeros where a guarded position is outside of its axis.
                 low, high = min(found.low, 0), max(found.high, 0)
                 return replace(found, low=low, high=high, nonzero=False)
-            case (
-                ex.Num()
-                | ex.Const()
-                | ex.Param()
-                | ex.Size()
-                | ex.Index()
-                | ex.Iverson()
-                | ex.Delta()
-            ):
+            case ex.Iverson() | ex.Delta():
+                return Facts(0, 1)
+            case ex.Num() | ex.Const() | ex.Param() | ex.Size() | ex.Index():
                 return _leaf_facts(e)
         inner = [self.facts(part) for part in e.parts()]
         return replace(_ANY, defined=all(f.defined for f in inner), moderate=False)
@@ -223,8 +217,6 @@ def _leaf_facts(e: ex.Expr) -> Facts:
             return Facts(0, inf, True)
         case ex.Index():
             return Facts(0, inf)
-        case ex.Iverson() | ex.Delta():
-            return Facts(0, 1)
     return _ANY
 
 
@@ -258,13 +250,9 @@ def _sum_facts(parts: list[Facts]) -> Facts:
 def _product_facts(parts: list[Facts]) -> Facts:
     low, high = 1.0, 1.0
     for p in parts:
-        ends = [_bound_product(a, b) for a in (low, high) for b in (p.low, p.high)]
+        ends = [a * b if a and b else 0.0 for a in (low, high) for b in (p.low, p.high)]
         low, high = min(ends), max(ends)
     return _of_parts(low, high, all(p.nonzero for p in parts), parts)
-
-
-def _bound_product(a: float, b: float) -> float:
-    return 0.0 if not a or not b else a * b
 
 
 def _power_range(base: Facts, exponent: Fraction) -> tuple[float, float]:
