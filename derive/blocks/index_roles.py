@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from derive.algebra import expr as ex
-from derive.algebra.substitution import fresh_numbered, substitute
+from derive.algebra.substitution import fresh_numbered, substitution
 from derive.algebra.substitution import replace as replaced
 from derive.errors import DeriveError
 from derive.notation.operation import AxisOf, Equation, KeepDim, Operation
@@ -48,7 +48,7 @@ def roles(op: Operation, letter: str) -> Roles:
     for equation in equations:
         _check(equation, index)
     sums = frozenset(e.name for e in equations if _is_index_sum(e, index))
-    places = {e.name: _index_axis(e, index) for e in equations}
+    places = {e.name: e.axes.index(index) if index in e.axes else None for e in equations}
     rows: dict[str, int] = {}
     read: dict[str, set[int | None]] = {}
     for equation in reversed(equations):
@@ -66,11 +66,6 @@ def roles(op: Operation, letter: str) -> Roles:
     if not rows and not sums:
         raise block_error(index, "no equation maps or sums over this index")
     return Roles(tuple(equations), index, rows, sums)
-
-
-def _index_axis(equation: Equation, index: ex.Index) -> int | None:
-    """The axis of the index on the left side of the equation."""
-    return next((n for n, i in enumerate(equation.axes) if i is index), None)
 
 
 def block_error(index: ex.Index, why: str) -> DeriveError:
@@ -179,22 +174,20 @@ def _sums_apart(equation: Equation, index: ex.Index, taken: set[str]) -> Iterato
 
 def _is_over(e: ex.Reduce, index: ex.Index) -> bool:
     """True if a reduction runs over the whole index, independent of its value outside."""
-    bound = [i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name]
-    return len(bound) == 1 and index not in ex.free_indices(e)
+    return len(_bound_like(e, index)) == 1 and index not in ex.free_indices(e)
 
 
-def _unprimed(i: ex.Index) -> str:
-    return i.name.rstrip("'")
+def _bound_like(e: ex.Reduce, index: ex.Index) -> list[ex.Index]:
+    """The bound indices that have the letter and the extent of the index."""
+    alike = (i for i in e.indices if i.extent == index.extent)
+    return [i for i in alike if i.name.rstrip("'") == index.name]
 
 
 def _with_block_index(e: ex.Reduce, index: ex.Index) -> ex.Reduce:
     """The reduction with its bound index renamed to the block index."""
-    own = next(i for i in e.indices if i.extent == index.extent and _unprimed(i) == index.name)
-    if own is index:
-        return e
-    inner = substitute(e.body, {own: index})
-    condition = None if e.condition is None else substitute(e.condition, {own: index})
-    return ex.Reduce(e.kind, tuple(index if i is own else i for i in e.indices), inner, condition)
+    (own,) = _bound_like(e, index)
+    made: ex.Reduce = e.map(substitution({own: index}))
+    return made
 
 
 def _check(equation: Equation, index: ex.Index) -> None:

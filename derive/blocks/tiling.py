@@ -13,7 +13,7 @@ over the stages composes them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, walk
 from derive.algebra.substitution import fresh_numbered
@@ -114,21 +114,17 @@ def block_plan(op: Operation, letter: str) -> Plan:
     )
 
 
-@dataclass
 class _StageBuilder:
-    op: Operation
-    roles: Roles
-    equations: dict[str, Equation] = field(init=False)
-    inputs: dict[str, Tensor] = field(init=False)
-    axes: dict[str, tuple[Expr, ...]] = field(init=False)
-    taken: set[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.equations = {e.name: e for e in self.roles.equations}
-        self.inputs = {t.name: t for t in self.op.inputs}
-        self.axes = {t.name: t.axes for t in self.op.inputs}
-        self.axes |= {e.name: e.axes for e in self.roles.equations}
-        self.taken = {*self.axes, *(p.name for p in self.op.parameters), *_reserved_letters(self)}
+    def __init__(self, op: Operation, roles: Roles) -> None:
+        self.op = op
+        self.roles = roles
+        self.equations = {e.name: e for e in roles.equations}
+        self.inputs = {t.name: t for t in op.inputs}
+        self.axes = {t.name: t.axes for t in op.inputs}
+        self.axes |= {e.name: e.axes for e in roles.equations}
+        inside = (part for e in roles.equations for x in (*e.axes, e.body) for part in walk(x))
+        self.taken = {*self.axes, *(x.name for x in (*op.parameters, *op.extents))}
+        self.taken |= {i.name for i in inside if isinstance(i, Index)}
 
     # what comes when
 
@@ -210,28 +206,15 @@ class _StageBuilder:
         entries = sorted(given, key=lambda k: (order.index(k[0]), k[1] is not None))
         tensors = [self._tensor(given[k], *k, reader) for k in entries]
         extents, sizes = self._extents(made, tensors, {given[k]: k for k in entries}, reader)
-        used = {e.name for x in made for e in walk(x.body) if isinstance(e, Param)}
-        used |= {
-            e.name
-            for x in extents
-            if x.size is not None
-            for e in walk(x.size)
-            if isinstance(e, Param)
-        }
+        formulas = (*(x.body for x in made), *(x.size for x in extents if x.size is not None))
+        used = {e.name for x in formulas for e in walk(x) if isinstance(e, Param)}
         parameters: list[Parameter] = [
             p for p in self.op.parameters if p.name in used and not isinstance(p, Choice)
         ]
         own = [*sizes, *((reader.start, reader.length) if reader is not None else ())]
         parameters += [Number(name, integer=True) for name in own if name in used]
-        operation = Operation.resolved(
-            self.op.name,
-            tuple(tensors),
-            tuple(parameters),
-            tuple(made),
-            tuple(outputs),
-            tuple(extents),
-            self.op.stable,
-        )
+        parts = tuple(tensors), tuple(parameters), tuple(made), tuple(outputs), tuple(extents)
+        operation = Operation.resolved(self.op.name, *parts, self.op.stable)
         return Stage(
             operation=operation,
             given=tuple(StageInput(given[k], *k, k in read) for k in entries),
@@ -395,13 +378,3 @@ class _Reader:
             )
             return Access(name, tuple(positions))
         return e.map(self._visit)  # type: ignore[no-any-return]
-
-
-def _reserved_letters(builder: _StageBuilder) -> Iterator[str]:
-    """The names of extents and indices."""
-    for e in builder.op.extents:
-        yield e.name
-    for x in builder.roles.equations:
-        yield from (
-            i.name for part in (*x.axes, x.body) for i in walk(part) if isinstance(i, Index)
-        )

@@ -133,12 +133,9 @@ def _print_audited(found: Sequence[Audited], github: bool, quiet: bool) -> None:
     for a in found:
         if not (quiet and a.verdict == "right"):
             typer.echo(f"{a.name:<{width}}  {a.verdict}")
-    for a in found:
-        if a.verdict in ("wrong", "fragile"):
-            typer.echo(f"\n{a.text}")
-        elif a.verdict == "not judged":
-            typer.echo(f"\n{a.text}")
-        if github and a.verdict != "right":
+    for a in (a for a in found if a.verdict != "right"):
+        typer.echo(f"\n{a.text}")
+        if github:
             kind = "error" if a.verdict == "wrong" else "warning"
             message = f"{a.name}: {a.summary}".replace("%", "%25").replace("\n", "%0A")
             typer.echo(f"::{kind} file={a.file},line={a.line}::{message}")
@@ -153,17 +150,16 @@ _VERDICTS = ("right", "fragile", "wrong", "not judged")
 
 def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
     """Return the findings in the Static Analysis Results Interchange Format 2.1.0."""
-    levels = {"wrong": "error", "fragile": "warning", "not judged": "note"}
-    rules = [
-        {"id": "wrong-gradient", "shortDescription": {"text": "A gradient is silently wrong."}},
-        {"id": "fragile-gradient", "shortDescription": {"text": "A backward is fragile."}},
-        {"id": "not-judged", "shortDescription": {"text": "A Function could not be judged."}},
-    ]
-    ids = {"wrong": "wrong-gradient", "fragile": "fragile-gradient", "not judged": "not-judged"}
+    kinds = {
+        "wrong": ("wrong-gradient", "error", "A gradient is silently wrong."),
+        "fragile": ("fragile-gradient", "warning", "A backward is fragile."),
+        "not judged": ("not-judged", "note", "A Function could not be judged."),
+    }
+    rules = [{"id": key, "shortDescription": {"text": said}} for key, _, said in kinds.values()]
     results = [
         {
-            "ruleId": ids[a.verdict],
-            "level": levels[a.verdict],
+            "ruleId": kinds[a.verdict][0],
+            "level": kinds[a.verdict][1],
             "message": {"text": f"{a.name}: {a.summary}"},
             "locations": [
                 {

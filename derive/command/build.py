@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -49,18 +49,14 @@ class BuiltModule:
 
 def made(asked: Sequence[Asked], costed: bool) -> Iterator[BuiltModule | DeriveError]:
     """Build the module of each operation, in order; with ``costed``, also its cost warnings."""
-    build = _costed if costed else _build_module
+    build = partial(_build_module, costed)
     yield from each(build, asked, attrgetter("operation.name"), _DERIVED)
 
 
-def _build_module(asked: Asked) -> BuiltModule:
+def _build_module(costed: bool, asked: Asked) -> BuiltModule:
     op, style = asked.operation, asked.style
     text = source(op, asked.blocks, asked.save, standalone=asked.standalone, style=style)
-    return BuiltModule(op, text)
-
-
-def _costed(asked: Asked) -> BuiltModule:
-    return replace(_build_module(asked), warnings=tuple(warned(asked.operation)))
+    return BuiltModule(op, text, tuple(warned(op)) if costed else ())
 
 
 def warned(op: Operation) -> Iterator[str]:

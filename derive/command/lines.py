@@ -203,14 +203,11 @@ def _step_as_json(step: DerivationStep) -> dict[str, str]:
 def comparison_title(made: Compared) -> str:
     """Return a title: ``softmax: gradients of S by generated/softmax.py, float32, k=3 p=2``."""
     name = made.operation if made.option is None else f"{made.operation} ({made.option})"
-    sizes = " ".join(f"{letter}={_size_text(n)}" for letter, n in made.sizes.items())
+    shapes = {x: n if isinstance(n, tuple) else (n,) for x, n in made.sizes.items()}
+    sizes = " ".join(f"{x}={','.join(map(str, shape))}" for x, shape in shapes.items())
     code = made.module or "code derived now"
     parts = (f"{name}: gradients of {made.output} by {code}", made.dtype, sizes)
     return ", ".join(filter(None, parts))
-
-
-def _size_text(size: int | tuple[int, ...]) -> str:
-    return ",".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 
 def comparison_as_json(made: Compared) -> dict[str, Any]:

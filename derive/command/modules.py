@@ -114,16 +114,13 @@ def write(
     refuse_foreign(out, wanted)
     _refuse_stranded(out, wanted, asked)
     texts = {name: text.encode() for name, text in wanted.items()}
+    found = {name: path.read_bytes() for name in texts if (path := out / name).is_file()}
     changed = {
         name: text
         for name, text in texts.items()
-        if not foreign(out / name) and not _file_equals(out / name, text)
+        if not foreign(out / name) and found.get(name) != text
     }
     removed = [] if asked is None else _stale(out, asked)
     if changed or removed:
         replace(out, changed, [path.name for path in removed])
     return [out / name for name in changed], removed
-
-
-def _file_equals(path: Path, text: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == text

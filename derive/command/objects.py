@@ -69,13 +69,10 @@ def named_object(given: str) -> Any:
     value: Any = _loaded(Path(place)) if place.endswith(".py") else _imported(place)
     for part in name.split("."):
         if not hasattr(value, part):
-            raise _import_error(f"{place} has no {name}; it has {', '.join(_public(value))}")
+            known = [own for own in vars(value) if not own.startswith("_")][:20]
+            raise _import_error(f"{place} has no {name}; it has {', '.join(known)}")
         value = getattr(value, part)
     return value
-
-
-def _public(value: Any) -> list[str]:
-    return [name for name in vars(value) if not name.startswith("_")][:20]
 
 
 def _imported(name: str) -> ModuleType:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace as changed
 from fractions import Fraction
 from functools import cache
 from itertools import combinations
@@ -15,7 +14,7 @@ from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
 from derive.algebra.rules import Step
 from derive.algebra.substitution import substitute
-from derive.calculus.adjoint import Adjoint, with_subject
+from derive.calculus.adjoint import Adjoint
 from derive.calculus.lets import inline
 from derive.calculus.softmax import sums_apart
 from derive.calculus.sum_rules import divided
@@ -55,8 +54,7 @@ def reused(gradients: Sequence[Adjoint], length: Callable[[Adjoint], int]) -> tu
             continue
         given = found[a.name]
         for rule, body in _bodies_by_reference(given, other, later):
-            own = with_subject((a.name, a.formals), [Step("gradient", rule, given.body, body)])
-            made = changed(given, body=body, steps=given.steps.then(own))
+            made = given.rewritten(body, [Step("gradient", rule, given.body, body)])
             if length(made) < length(given):
                 found[a.name] = made
                 for known in reads.values():
@@ -83,8 +81,7 @@ def written_in(
         (b,) = readers
         body = inline(b.body, found[a.name].as_let())
         step = Step("write out", "a name equals its definition", b.body, body)
-        own = with_subject((b.name, b.formals), [step])
-        made = changed(b, body=body, steps=b.steps.then(own, a.steps))
+        made = b.rewritten(body, [step], a.steps)
         if a.name not in tensors(body) and length(made) < length(b) + length(found[a.name]):
             found[b.name] = made
             del found[a.name]

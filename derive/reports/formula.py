@@ -26,7 +26,7 @@ from derive.program.torch_ir import text
 from derive.show.formula import equation, sides
 from derive.show.line_breaks import Parts, in_display
 from derive.show.tables import in_markdown
-from derive.show.typeset import identity_in_latex
+from derive.show.typeset import Style, identity_in_latex
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,8 +127,8 @@ class Formula:
         """Return the equation in MathML."""
         return equation(self.name, self.axes, self.body, "mathml")
 
-    def sides(self, style: str) -> tuple[str, str]:
-        """Return the left and the right side in "unicode", "latex" or "mathml"."""
+    def sides(self, style: str | Style) -> tuple[str, str]:
+        """Return the left and the right side in "unicode", "latex", "mathml" or a style."""
         return sides(self.name, self.axes, self.body, style)
 
     def sympy(self) -> Any:

@@ -13,7 +13,14 @@ from derive.algebra.factor import factor, to_tree
 from derive.algebra.reductions import CONDITIONS
 from derive.algebra.rules import Step
 from derive.algebra.squares import in_plain_nodes
-from derive.algebra.substitution import fresh, primed, replace, replace_inside_out, substitute
+from derive.algebra.substitution import (
+    fresh,
+    primed,
+    replace,
+    replace_inside_out,
+    substitute,
+    substitution,
+)
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.alpha_renaming import renamed
 from derive.calculus.lets import Let, Lets, is_named_sum
@@ -179,22 +186,18 @@ class PresentationNames:
 
         Σₘ s[n,m] for Σₙ′ s[n,n′], where the operation has the letters n and m for one extent.
         """
-        if not isinstance(e, ex.Reduce):
-            made: ex.Expr = e.map(lambda part: self._in_own(part, taken))
-            return made
-        own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in e.indices}
-        found: dict[ex.Index, str] = {}
+        indices = e.indices if isinstance(e, ex.Reduce) else ()
+        own = {i: (i.extent if i.name.startswith("_") else i.name).rstrip("'") for i in indices}
+        names: dict[ex.Index, ex.Expr] = {}
         # Indices that keep their letters go first.
-        for i in sorted(e.indices, key=lambda i: own[i] in taken):
+        for i in sorted(indices, key=lambda i: own[i] in taken):
             letters = (own[i], *self.alike.get((i.extent, i.group), ()), primed(own[i], taken))
-            found[i] = next(letter for letter in letters if letter not in taken)
-            taken |= {found[i]}
-        indices = tuple(ex.Index(found[i], i.extent, i.group) for i in e.indices)
-        names: dict[ex.Index, ex.Expr] = dict(zip(e.indices, indices, strict=True))
-        body, condition = substitute(e.body, names), e.condition
-        if condition is not None:
-            condition = self._in_own(substitute(condition, names), taken)
-        return ex.Reduce(e.kind, indices, self._in_own(body, taken), condition)
+            letter = next(letter for letter in letters if letter not in taken)
+            names[i] = ex.Index(letter, i.extent, i.group)
+            taken |= {letter}
+        renamed: ex.Expr = e.map(substitution(names)) if names else e
+        made: ex.Expr = renamed.map(lambda part: self._in_own(part, taken))
+        return made
 
 
 def _is_short(let: Let) -> bool:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from itertools import count
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import remainder
-from derive.algebra.substitution import primed, replace, substitute
+from derive.algebra.poly import base_and_power, raised
+from derive.algebra.substitution import primed, replace, substitute, substitution
 from derive.show.identities import AxisFunction
 from derive.show.legible import is_interval, legible
 from derive.show.mathml import MathML
@@ -123,16 +124,10 @@ def _relabel(e: ex.Expr, taken: frozenset[str]) -> ex.Expr:
     """Rename each bound index to a letter that is free in its scope."""
     if isinstance(e, ex.Reduce):
         renaming: dict[ex.Index, ex.Expr] = {}
-        indices = []
         for index in e.indices:
-            new = _unused_letter(index, taken)
+            renaming[index] = new = _unused_letter(index, taken)
             taken |= {new.name}
-            renaming[index] = new
-            indices.append(new)
-        body, condition = substitute(e.body, renaming), e.condition
-        if condition is not None:
-            condition = _relabel(substitute(condition, renaming), taken)
-        return ex.Reduce(e.kind, tuple(indices), _relabel(body, taken), condition)
+        e = e.map(substitution(renaming))
     result: ex.Expr = e.map(lambda part: _relabel(part, taken))
     return result
 
@@ -236,7 +231,7 @@ class _Printer:
         """
         if found := remainder(e):
             return self.style.modulo.join(self.text(part, _POW) for part in found), _MUL
-        terms = [_split_product(term) for term in _associative_operands(ex.Add, e.args)]
+        terms = [_split_product(term) for term in ex.flat_operands(e, ex.Add)]
         signs = {term.coefficient < 0 for term in terms if term.varies}
         terms.sort(
             key=lambda term: (
@@ -354,18 +349,13 @@ def _is_prefixed(e: ex.Expr) -> bool:
 
 def _split_product(e: ex.Expr) -> _ProductParts:
     parts = _ProductParts()
-    for factor in _associative_operands(ex.Mul, (e,)):
+    for factor in ex.flat_operands(e, ex.Mul):
         if isinstance(factor, ex.Num):
             parts.coefficient *= factor.value
         elif _is_prefixed(factor):
             parts.prefixed.append(factor)
-        elif (
-            isinstance(factor, ex.Pow)
-            and isinstance(factor.exponent, ex.Num)
-            and factor.exponent.value < 0
-        ):
-            power = -factor.exponent.value
-            parts.divisors.append(factor.base if power == 1 else ex.Pow(factor.base, ex.num(power)))
+        elif (power := base_and_power(factor)[1]) < 0:
+            parts.divisors.append(raised(base_and_power(factor)[0], -power))
         else:
             parts.factors.append(factor)
     parts.factors.sort(key=_factor_rank)
@@ -375,24 +365,10 @@ def _split_product(e: ex.Expr) -> _ProductParts:
 
 def _factor_rank(factor: ex.Expr) -> int:
     """Sort key: numbers before masks before everything else."""
-    base = (
-        factor.base
-        if isinstance(factor, ex.Pow) and isinstance(factor.exponent, ex.Num)
-        else factor
-    )
+    base, _ = base_and_power(factor)
     if isinstance(base, ex.Num | ex.Const) or isinstance(factor, ex.Size | ex.Param):
         return 0
     return 1 if isinstance(factor, ex.Iverson) else 2
-
-
-def _associative_operands(
-    kind: type[ex.Add] | type[ex.Mul], args: Iterable[ex.Expr]
-) -> list[ex.Expr]:
-    """Return the operands of nested sums or products, in order."""
-    flat: list[ex.Expr] = []
-    for arg in args:
-        flat += _associative_operands(kind, arg.args) if isinstance(arg, kind) else [arg]
-    return flat
 
 
 def _decimal(value: Fraction) -> str | None:

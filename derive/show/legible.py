@@ -24,6 +24,7 @@ from itertools import combinations, permutations, product
 from derive.algebra import expr as ex
 from derive.algebra.affine import form, room
 from derive.algebra.logic import conditions_of
+from derive.algebra.poly import base_and_power
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.identities import (
     AxisFunction,
@@ -195,8 +196,7 @@ def _without_nonempty_brackets(e: ex.Expr) -> ex.Expr | None:
     kept = [a for a in e.args if not _states_nonempty(a, e)]
     if len(kept) == len(e.args):
         return None
-    made = [replace(a, _without_nonempty_brackets) for a in kept]
-    return made[0] if len(made) == 1 else ex.Mul(tuple(made))
+    return ex.product_of([replace(a, _without_nonempty_brackets) for a in kept])
 
 
 def _states_nonempty(bracket: ex.Expr, e: ex.Mul) -> bool:
@@ -233,7 +233,7 @@ def _legible(e: ex.Expr) -> ex.Expr:
     if isinstance(e, ex.Mul):
         if ex.num(0) in e.args:
             return ex.num(0)
-        args = with_roots(beside_deltas(share(_flat_product(e))))
+        args = with_roots(beside_deltas(share(tuple(ex.flat_operands(e, ex.Mul)))))
         made = _in_powers(ex.product_of(args))
         if not isinstance(made, ex.Mul):
             return made
@@ -245,10 +245,6 @@ def _legible(e: ex.Expr) -> ex.Expr:
     return e
 
 
-def _flat_product(e: ex.Mul) -> tuple[ex.Expr, ...]:
-    return tuple(a for part in e.args for a in (part.args if isinstance(part, ex.Mul) else (part,)))
-
-
 def _in_powers(e: ex.Expr) -> ex.Expr:
     """Merge equal bases: s*s*t is s**2*t, and s*t/s is t."""
     if not isinstance(e, ex.Mul):
@@ -256,12 +252,7 @@ def _in_powers(e: ex.Expr) -> ex.Expr:
     args = e.args
     numbers = tuple(a for a in args if isinstance(a, ex.Num))
     powers: dict[ex.Expr, Fraction] = {}
-    for a in args:
-        base, power = a, Fraction(1)
-        if isinstance(a, ex.Num):
-            continue
-        if isinstance(a, ex.Pow) and isinstance(a.exponent, ex.Num):
-            base, power = a.base, a.exponent.value
+    for base, power in (base_and_power(a) for a in args if not isinstance(a, ex.Num)):
         powers[base] = powers.get(base, Fraction(0)) + power
     if len(powers) + len(numbers) == len(args):
         return e
@@ -291,8 +282,7 @@ def _merge_like_terms(e: ex.Add) -> ex.Expr:
         sums[rest] = sums.get(rest, Fraction(0)) + coefficient
     if len(sums) == len(terms):
         return e
-    kept = [_times_number(n, rest) for rest, n in sums.items() if n]
-    return kept[0] if len(kept) == 1 else ex.Add(tuple(kept)) if kept else ex.num(0)
+    return ex.sum_of([_times_number(n, rest) for rest, n in sums.items() if n])
 
 
 def _signed_terms(e: ex.Expr, sign: Fraction) -> Iterator[tuple[Fraction, ex.Expr]]:
@@ -303,8 +293,7 @@ def _signed_terms(e: ex.Expr, sign: Fraction) -> Iterator[tuple[Fraction, ex.Exp
     elif isinstance(e, ex.Num):
         yield sign * e.value, ex.num(1)
     elif isinstance(e, ex.Mul) and isinstance(e.args[0], ex.Num):
-        rest = e.args[1:]
-        inner = rest[0] if len(rest) == 1 else ex.Mul(rest)
+        inner = ex.product_of(e.args[1:])
         if isinstance(inner, ex.Add):
             yield from _signed_terms(inner, sign * e.args[0].value)
         else:
@@ -318,7 +307,7 @@ def _times_number(n: Fraction, e: ex.Expr) -> ex.Expr:
         return ex.Num(n)
     if n == 1:
         return e
-    return ex.Mul((ex.Num(n), *(e.args if isinstance(e, ex.Mul) else (e,))))
+    return ex.Mul((ex.Num(n), *ex.factors_of(e)))
 
 
 def _in_chains(e: ex.Expr) -> ex.Expr:
@@ -330,7 +319,7 @@ def _in_chains(e: ex.Expr) -> ex.Expr:
         if low in args and high in args and is_interval(low.condition, high.condition):
             args[args.index(low)] = ex.Iverson(ex.And((low.condition, high.condition)))
             args.remove(high)
-    return args[0] if len(args) == 1 else ex.Mul(tuple(args))
+    return ex.product_of(args)
 
 
 def is_interval(low: ex.Expr, high: ex.Expr) -> bool:

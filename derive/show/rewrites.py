@@ -33,7 +33,7 @@ from derive.algebra.expr import (
     sum_of,
     walk,
 )
-from derive.algebra.poly import raised
+from derive.algebra.poly import base_and_power, raised
 from derive.algebra.substitution import rename_apart, replace_inside_out, substitute
 from derive.show.identities import beside_deltas, nonzero
 from derive.show.legible import legible, map_legible
@@ -212,8 +212,9 @@ def bounded(e: Expr) -> Expr:
 def _merge_bounded_quotients(e: Add) -> Expr:
     terms = [_exponents_by_base(a) for a in e.args]
     changed = False
-    for bound in dict.fromkeys(b for t in terms for b, n in t.items() if _is_bound(b) and n < 0):
-        assert isinstance(bound, Call)
+    for bound in dict.fromkeys(b for t in terms for b, n in t.items() if n < 0):
+        if not isinstance(bound, Call) or bound.function != "max":
+            continue
         x, least = bound.args
         for t in terms:
             if Iverson(Rel(">=", x, least)) in t and x in t:
@@ -222,17 +223,10 @@ def _merge_bounded_quotients(e: Add) -> Expr:
     return _factor_exponents(terms) if changed else e
 
 
-def _is_bound(e: Expr) -> bool:
-    return isinstance(e, Call) and e.function == "max"
-
-
 def _exponents_by_base(e: Expr) -> dict[Expr, Fraction]:
     """Return base -> exponent of a product; a number is a base of its own."""
     found: dict[Expr, Fraction] = {}
-    for f in factors_of(e):
-        base, n = f, Fraction(1)
-        if isinstance(f, Pow) and isinstance(f.exponent, Num):
-            base, n = f.base, f.exponent.value
+    for base, n in map(base_and_power, factors_of(e)):
         found[base] = found.get(base, Fraction(0)) + n
     return found
 
@@ -311,7 +305,8 @@ def _gather_reduce(e: Expr, integers: Collection[str]) -> Expr:
             if s.tensor not in integers:
                 continue
             rest = product_of([a for a in factors_of(e.body) if a is not bracket])
-            if _is_read_at(rest, v):
+            # A tensor that is read at v implies that s is a valid v.
+            if any(isinstance(a, Access) and v in a.positions for a in factors_of(rest)):
                 body, left = substitute(rest, {v: s}), tuple(i for i in e.indices if i is not v)
                 return _gather_reduce(Reduce("sum", left, body), integers) if left else body
     return e
@@ -325,11 +320,6 @@ def _named_positions(bracket: Expr, indices: Sequence[Index]) -> Iterator[tuple[
             if v in indices and isinstance(s, Access) and v not in free_indices(s):
                 assert isinstance(v, Index)
                 yield v, s
-
-
-def _is_read_at(e: Expr, v: Index) -> bool:
-    """True if a factor is a tensor read at v, so that it implies that s is a valid v."""
-    return any(isinstance(a, Access) and v in a.positions for a in factors_of(e))
 
 
 # What sums share

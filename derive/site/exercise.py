@@ -18,13 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from derive.algebra.expr import Access, Expr, Index, Reduce, walk
-from derive.algebra.substitution import primed, replace_inside_out, substitute
+from derive.algebra.substitution import primed, replace_inside_out, substitute, substitution
 from derive.algebra.substitution import replace as rewritten
 from derive.api import derivation
 from derive.auditing.terms import Change, changes, described, replacements, scaled, terms
 from derive.budget import working
 from derive.errors import DeriveWarning, SpecError
-from derive.notation.operation import Choice, KeepDim, Operation, names_with_gradient, options
+from derive.notation.operation import (
+    Choice,
+    KeepDim,
+    Operation,
+    declared_axes,
+    names_with_gradient,
+    options,
+)
 from derive.notation.specification import parse
 from derive.notation.unparse import written
 from derive.reports.formula import Formula, inlined
@@ -106,7 +113,7 @@ def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> O
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice | KeepDim))
     parts = (op.equations, op.outputs, op.extents, op.stable)
     head, *rest = written(type(op).resolved(op.name, op.inputs, parameters, *parts)).split("\n")
-    axes = _axes(op)
+    axes = declared_axes(op)
     given = [unicode(Access(name, axes[output])) for output, name in d.cotangents]
     at = _end_of_inputs(head)
     head = ", ".join([head[:at], *given]) + head[at:].rpartition(" -> ")[0]
@@ -237,7 +244,7 @@ class _Comparison:
 
     def _clash(self, name: str) -> str:
         """Return where a letter stands for axes of different sizes, or ""."""
-        axes = _axes(self.op)
+        axes = declared_axes(self.op)
         known: dict[str, Sequence[Expr | None]] = dict(axes)
         known |= {cotangent: axes[output] for output, cotangent in self.d.cotangents}
         known |= {f"grad_{tensor}": own for tensor, own in axes.items()}
@@ -312,7 +319,7 @@ class _Comparison:
         if times := self._times(got, theirs.values(right)):
             return times
         free = frozenset(_letters(theirs.axes))
-        axes = _axes(self.op)
+        axes = declared_axes(self.op)
         others = replacements(right, axes, sorted(axes))
         tried = chain(_other_letters(right, free), others, changes(right, free))
         for change in islice(tried, _MOST_CHANGES):
@@ -351,10 +358,6 @@ class _Comparison:
         return f"{where}yours is {got:.6g} and the right one {wanted:.6g} on a sample"
 
 
-def _axes(op: Operation) -> dict[str, tuple[Expr, ...]]:
-    return {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
-
-
 def _letters(axes: Sequence[Expr]) -> list[Index]:
     return [i for axis in axes for i in walk(axis) if isinstance(i, Index)]
 
@@ -372,9 +375,7 @@ def _lettered(e: Expr, outside: Collection[str]) -> Expr:
                 name = primed(i.extent, taken)
                 taken.add(name)
                 letters[i] = Index(name, i.extent, i.group)
-        indices = tuple(substitute(i, letters) for i in part.indices)
-        condition = None if part.condition is None else substitute(part.condition, letters)
-        return Reduce(part.kind, indices, substitute(part.body, letters), condition)
+        return part.map(substitution(letters))  # type: ignore[no-any-return]
 
     return replace_inside_out(e, renamed)
 

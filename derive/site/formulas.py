@@ -10,7 +10,6 @@ from derive.reports.formula import DerivationStep, Formula
 from derive.reports.result import Derivation, steps_of
 from derive.show.formula import sides
 from derive.show.mathml import MathML, Partial, aligned, parts
-from derive.show.typeset import Style
 from derive.site.code import anchor
 
 
@@ -58,12 +57,8 @@ def symbol(style: MathML, name: str, output: str) -> str:
     return style.whole(f"{style.name(name)}{style.relations['==']}{fraction}")
 
 
-def sides_of(f: Formula, style: Style) -> tuple[str, str]:
-    return sides(f.name, f.axes, f.body, style)
-
-
 def row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
-    left, right = parts(sides_of(f, style))
+    left, right = parts(f.sides(style))
     own = "" if f.name in taken else anchor(f.name)
     taken.add(f.name)
     return FormulaView(f.name, own, left, right, lines.get(f.name, 0))

@@ -20,7 +20,7 @@ from derive.show.mathml import aligned
 from derive.site.code import highlighted
 from derive.site.cost import cost_view
 from derive.site.exercise import begin, judge
-from derive.site.formulas import sides_of, step, style_of, symbol
+from derive.site.formulas import step, style_of, symbol
 
 _SECONDS = 20.0
 """Processor time for one answer; the page has other work too."""
@@ -129,7 +129,7 @@ def _formulas(op: Operation, d: Derivation | Tangents) -> str:
             for f in (*d.adjoints, *d.gradients.values())
             if f.steps
         ]
-        shown = [(words, [sides_of(f, style) for f in rows]) for words, rows in groups if rows]
+        shown = [(words, [f.sides(style) for f in rows]) for words, rows in groups if rows]
         math = [(words, aligned(rows)) for words, rows in shown]
         view = {"math": math, "steps": steps, "html": ""}
     else:

@@ -21,7 +21,7 @@ from derive.algebra.interpret import Code, Machine, Scope
 from derive.algebra.reference_values import function_at
 from derive.budget import tick
 from derive.errors import DeriveError
-from derive.notation.operation import Number, Operation, SizeOf
+from derive.notation.operation import Number, Operation, SizeOf, declared_axes
 
 _RANGES = ((-1.6, 1.6), (0.3, 1.7), (0.2, 0.8))
 """Where values are taken from: of both signs, positive, and within the domain of most functions."""
@@ -232,7 +232,7 @@ def _compute(op: Operation, sizes: dict[str, Any], numbers: Mapping[str, Any]) -
 
 def _range_of(op: Operation, name: str, machine: Machine) -> int:
     """Return below which number an integer input is a position of all that it is read in."""
-    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    axes = declared_axes(op)
     found = []
     for part in (part for e in op.equations for part in walk(e.body)):
         if isinstance(part, Access):

@@ -17,7 +17,7 @@ from derive.show.mathml import aligned
 from derive.site.code import block, listing, owners
 from derive.site.cost import CostView, cost_view
 from derive.site.documents import conventions, measured
-from derive.site.formulas import FormulaView, StepView, row, sides_of, step, style_of, symbol
+from derive.site.formulas import FormulaView, StepView, row, step, style_of, symbol
 from derive.site.picture import inline
 
 _LINES = "line"
@@ -160,7 +160,7 @@ def example(entry: Entry) -> tuple[str, str, str]:
     op = entry.operation
     d = derivation(op)
     style = style_of(op, d)
-    formulas = aligned(sides_of(f, style) for f in (*d.equations, *d.shown))
+    formulas = aligned(f.sides(style) for f in (*d.equations, *d.shown))
     text = source(op, style="plain")
     return (
         block(entry.text or str(op), "derive"),
