@@ -243,11 +243,8 @@ def check_name(name: str, what: str, at: SourcePlace | None) -> None:
     if not name.isidentifier():
         fail(at, "invalid-name", f"{name!r} cannot name {what}; use letters, digits and _")
     if keyword.iskeyword(name):
-        fail(
-            at,
-            "invalid-name",
-            f"{name} is a Python keyword and cannot name {what}; choose another name",
-        )
+        message = f"{name} is a Python keyword and cannot name {what}; choose another name"
+        fail(at, "invalid-name", message)
     if name.startswith("_"):
         fail(
             at,
@@ -255,11 +252,8 @@ def check_name(name: str, what: str, at: SourcePlace | None) -> None:
             f"{name} cannot name {what}: names that begin with _ are reserved for generated code",
         )
     if name in {"an operation": (), "a tensor": CONSTANTS}.get(what, WORDS):
-        fail(
-            at,
-            "invalid-name",
-            f"{name} cannot name {what}: it is a word of the notation; choose another name",
-        )
+        message = f"{name} cannot name {what}: it is a word of the notation; choose another name"
+        fail(at, "invalid-name", message)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

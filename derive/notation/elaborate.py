@@ -93,30 +93,21 @@ class Bodies:
             if any(
                 isinstance(part, ex.Num) and abs(part.value) > LARGEST for part in ex.walk(size)
             ):
-                fail(
-                    parameter.at,
-                    "parameter-value",
-                    f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}",
-                )
+                message = f"size({letter})={show(parameter.value)} is above the limit of {LARGEST}"
+                fail(parameter.at, "parameter-value", message)
             self.definitions.append((letter, size, parameter.at))
 
     def _axis(self, axis: Raw, env: dict[str, ex.Index]) -> ex.Expr:
         for part in axis.args if isinstance(axis, syntax.CompositeSyntax) else (axis,):
             own = axis_of(part)
             if part is not axis and (own is None or isinstance(part, syntax.Star)):
-                fail(
-                    part.at,
-                    "not-an-index",
-                    f"{show(part)} on the left: a part must be an index or 0",
-                )
+                message = f"{show(part)} on the left: a part must be an index or 0"
+                fail(part.at, "not-an-index", message)
             if isinstance(own, ex.Index):
                 if own.name in env:
                     name = self._equation.name
-                    fail(
-                        part.at,
-                        "repeated-index",
-                        f"index {own.name} appears twice on the left of {name}",
-                    )
+                    message = f"index {own.name} appears twice on the left of {name}"
+                    fail(part.at, "repeated-index", message)
                 env[own.name] = own
         made = axis_of(axis)
         if made is None:
@@ -173,11 +164,8 @@ class Bodies:
                 return ex.Or(())
         if not (isinstance(e, syntax.Item) and e.name in self.declared.tensors):
             self.value(e, env, guarded)  # an error inside e is the better message
-        fail(
-            e.at,
-            "number-or-condition",
-            f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0",
-        )
+        message = f"{show(e)} is a number, not a condition; compare it, {show(e)} != 0"
+        fail(e.at, "number-or-condition", message)
 
     def _relation(self, op: str, left: ex.Expr, right: ex.Expr) -> ex.Expr:
         """Return left op right; a bool tensor compared with 0 or 1 is itself or its negation."""
@@ -240,11 +228,8 @@ class Bodies:
             if name in d.letters:
                 index = self._index(e, env)
                 if index.group:
-                    fail(
-                        e.at,
-                        "not-an-index",
-                        f"group *{name} is not a number; it can only be a whole axis position",
-                    )
+                    message = f"group *{name} is not a number; it can only be a whole axis position"
+                    fail(e.at, "not-an-index", message)
                 return index
             if name in d.parameters:
                 return self._parameter(e)
@@ -264,17 +249,11 @@ class Bodies:
             "axis",
             "keep",
         ):
-            fail(
-                e.at,
-                "parameter-value",
-                f"parameter {e.name} is not a number and cannot appear in an expression",
-            )
+            message = f"parameter {e.name} is not a number and cannot appear in an expression"
+            fail(e.at, "parameter-value", message)
         if parameter.options:
-            fail(
-                e.at,
-                "parameter-value",
-                f"parameter {e.name} is a choice and cannot appear in an expression",
-            )
+            message = f"parameter {e.name} is a choice and cannot appear in an expression"
+            fail(e.at, "parameter-value", message)
         return ex.Param(e.name)
 
     def _index(self, e: syntax.NameSyntax | syntax.Star, env: Env) -> ex.Index:
@@ -298,18 +277,12 @@ class Bodies:
         name = e.name
         if name in d.equations and name not in self._defined:
             if name == self._equation.name:
-                fail(
-                    e.at,
-                    "used-before-defined",
-                    f"{name} is used in its own definition; {advice.RECURRENCE}",
-                )
+                message = f"{name} is used in its own definition; {advice.RECURRENCE}"
+                fail(e.at, "used-before-defined", message)
             later = d.equations[name].at
             where = f", on line {later.line}" if later is not None and later.line else ""
-            fail(
-                e.at,
-                "used-before-defined",
-                f"{name} is used before it is defined{where}; move its equation up",
-            )
+            message = f"{name} is used before it is defined{where}; move its equation up"
+            fail(e.at, "used-before-defined", message)
         if name not in d.equations and name not in d.tensors:
             if name in d.letters and isinstance(e, syntax.Item):
                 fail(e.at, "axis-count", f"{name} is an index and has no axes")
@@ -467,11 +440,8 @@ class Bodies:
 def _check_count(e: syntax.ApplySyntax, n: int) -> None:
     """Refuse a call that does not have n arguments."""
     if len(e.args) != n:
-        fail(
-            e.at,
-            "wrong-arguments",
-            f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}",
-        )
+        message = f"{e.function} takes {plural(n, 'argument')}, not {len(e.args)}"
+        fail(e.at, "wrong-arguments", message)
 
 
 def _bound(e: syntax.Bind, arguments: bool = True) -> tuple[syntax.NameSyntax | syntax.Star, ...]:
@@ -483,11 +453,8 @@ def _bound(e: syntax.Bind, arguments: bool = True) -> tuple[syntax.NameSyntax | 
     found: list[syntax.NameSyntax | syntax.Star] = []
     for index in e.indices:
         if not isinstance(index, syntax.NameSyntax | syntax.Star):
-            fail(
-                index.at,
-                "not-an-index",
-                f"{e.kind} reduces over indices and groups, not over {show(index)}",
-            )
+            message = f"{e.kind} reduces over indices and groups, not over {show(index)}"
+            fail(index.at, "not-an-index", message)
         if any(index.name == other.name for other in found):
             fail(index.at, "repeated-index", f"index {index.name} appears twice in {e.kind}[...]")
         found.append(index)

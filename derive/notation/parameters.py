@@ -53,17 +53,11 @@ def parameters(
             given = default(value, f"the default of {name}")
             integer = name in integers
             if integer and isinstance(given, Fraction) and given.denominator != 1:
-                fail(
-                    written.at,
-                    "parameter-value",
-                    f"parameter {name} is used as an integer; its default is {given}",
-                )
+                message = f"parameter {name} is used as an integer; its default is {given}"
+                fail(written.at, "parameter-value", message)
             if integer and isinstance(given, Const):
-                fail(
-                    written.at,
-                    "parameter-value",
-                    f"parameter {name} is used as an integer; its default is not an integer",
-                )
+                message = f"parameter {name} is used as an integer; its default is not an integer"
+                fail(written.at, "parameter-value", message)
             made.append(Number(name, given, integer, _number_bounds(d, name, given)))
     _check_bounded(d, made)
     _check_axes(d, made, equations, results)
@@ -81,17 +75,11 @@ def _number_bounds(
         value = default(bound.value, f"the bound of {name}")
         if not isinstance(value, Fraction) or bound.relation not in BOUNDS:
             symbols = ", ".join(BOUNDS)
-            fail(
-                bound.at,
-                "parameter-value",
-                f"the bound of {name} must be a finite number, after one of {symbols}",
-            )
+            message = f"the bound of {name} must be a finite number, after one of {symbols}"
+            fail(bound.at, "parameter-value", message)
         if isinstance(given, Fraction) and not RELATIONS[bound.relation](given, value):
-            fail(
-                bound.at,
-                "parameter-value",
-                f"{name} must be {BOUNDS[bound.relation]} {value}; its default is not",
-            )
+            message = f"{name} must be {BOUNDS[bound.relation]} {value}; its default is not"
+            fail(bound.at, "parameter-value", message)
         found.append((bound.relation, value))
     return tuple(found)
 
@@ -100,11 +88,8 @@ def _check_bounded(d: Declared, made: Sequence[Parameter]) -> None:
     numbers = [p.name for p in made if isinstance(p, Number)]
     for bound in d.written.bounds:
         if bound.name not in numbers:
-            fail(
-                bound.at,
-                "parameter-value",
-                f"{bound.name} is not a number among the parameters, but has a bound",
-            )
+            message = f"{bound.name} is not a number among the parameters, but has a bound"
+            fail(bound.at, "parameter-value", message)
 
 
 def _index_parameter(
@@ -130,11 +115,8 @@ def _index_parameter(
             fail(value.at, "parameter-value", f"the default of {name} must be an integer")
         given = int(number)
     if given is not None and abs(given) > LARGEST:
-        fail(
-            value.at,
-            "parameter-value",
-            f"the default of {name} is {given}, above the limit of {LARGEST}",
-        )
+        message = f"the default of {name} is {given}, above the limit of {LARGEST}"
+        fail(value.at, "parameter-value", message)
     if function == "size":
         if given is not None and given < 1:
             fail(
@@ -187,11 +169,8 @@ def outputs(d: Declared) -> tuple[str, ...]:
     names = [name for _, name in d.written.outputs]
     for n, name in enumerate(names):
         if name not in d.equations:
-            fail(
-                d.written.at,
-                "unknown-name",
-                f"output {name} is not defined by an equation{nearest(name, d.equations)}",
-            )
+            message = f"output {name} is not defined by an equation{nearest(name, d.equations)}"
+            fail(d.written.at, "unknown-name", message)
         if name in names[:n] and not chosen:
             fail(d.written.at, "defined-twice", f"output {name} appears twice")
     return tuple(dict.fromkeys(names))
@@ -261,8 +240,5 @@ def check_groups(d: Declared, made: Sequence[Parameter], tensors: Sequence[Tenso
             hint = "write one group, put an index between them, or read one alone on another input"
             if between:
                 hint = f"give dim=axis({between[0].name})"
-            fail(
-                d.tensors[tensor.name].at,
-                "ambiguous-groups",
-                f"the split of the axes of {tensor.name} into {shown} is ambiguous; {hint}",
-            )
+            message = f"the split of the axes of {tensor.name} into {shown} is ambiguous; {hint}"
+            fail(d.tensors[tensor.name].at, "ambiguous-groups", message)

@@ -57,11 +57,8 @@ def bound(
         coefficient = coefficient.map(canonical)
         sign = coefficient.sign
         if sign is None:
-            fail(
-                at,
-                "position-form",
-                f"the sign of the coefficient of {index.name} on {where} is unknown",
-            )
+            message = f"the sign of the coefficient of {index.name} on {where} is unknown"
+            fail(at, "position-form", message)
         reach = coefficient * (Polynomial.of(Size(root(index.extent))) - one)
         match root(index.extent) == own, sign > 0:
             case True, True:
@@ -88,11 +85,8 @@ def bound(
             yield SizeBound(upper, step, shifted)
         elif sign == 0 and number is not None and number < 0:
             name = own.partition("@")[0]
-            fail(
-                at,
-                "out-of-bounds",
-                f"{where} is read out of bounds for every size of {name}; add a condition",
-            )
+            message = f"{where} is read out of bounds for every size of {name}; add a condition"
+            fail(at, "out-of-bounds", message)
         elif sign is None:
             fail(
                 at, "unknown-size", f"{where} does not determine the range of {own}; declare {own}"
@@ -108,11 +102,8 @@ def _linear_in_size(
     for key, value in e.terms.items():
         n = key.count(size)
         if n > 1:
-            fail(
-                at,
-                "position-form",
-                f"the position on {where} is not linear in size({own}); declare {own}",
-            )
+            message = f"the position on {where} is not linear in size({own}); declare {own}"
+            fail(at, "position-form", message)
         if n:
             factor = factor + Polynomial({tuple(a for a in key if a is not size): value})
         else:
@@ -221,20 +212,14 @@ class Readings:
         if isinstance(position, Composite):
             for part in position.args:
                 if not isinstance(part, Index | Num):
-                    fail(
-                        reading.at,
-                        "not-an-index",
-                        f"{where}: a part of a composite must be an index or a number",
-                    )
+                    message = f"{where}: a part of a composite must be an index or a number"
+                    fail(reading.at, "not-an-index", message)
             return None
         if isinstance(position, Index):
             return None
         if isinstance(position, Iverson):
-            fail(
-                reading.at,
-                "number-or-condition",
-                f"{where}: {no_number('a bool', is_position=True)}",
-            )
+            message = f"{where}: {no_number('a bool', is_position=True)}"
+            fail(reading.at, "number-or-condition", message)
         found = affine(position)
         if found is None:
             calls = [e.function for e in walk(position) if isinstance(e, Call)]

@@ -31,11 +31,8 @@ from derive.notation.type_inference import Kinds, lost_gradients
 def resolve(written: syntax.OperationSyntax) -> Operation:
     """Return the complete operation of a syntax tree."""
     if not written.equations:
-        fail(
-            written.at,
-            "incomplete-operation",
-            f"operation {written.name} has no equation; write one for its output, y[i] = ...",
-        )
+        message = f"operation {written.name} has no equation; write one for its output, y[i] = ..."
+        fail(written.at, "incomplete-operation", message)
     d = declare(written)
     translated = Bodies(d)
     translated.sizes()
@@ -46,11 +43,8 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     readings = translated.readings
     _check_unused_sizes(d, left, bodies, translated.definitions)
     if not d.tensors:
-        fail(
-            written.at,
-            "incomplete-operation",
-            f"operation {written.name} has no input; add one, op f(x[i]) -> y",
-        )
+        message = f"operation {written.name} has no input; add one, op f(x[i]) -> y"
+        fail(written.at, "incomplete-operation", message)
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)

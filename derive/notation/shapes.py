@@ -58,11 +58,8 @@ class Shapes:
         for name, own in axes.items():
             if sum(len(e.args) if isinstance(e, ex.Composite) else 1 for e in own) > AXES:
                 at = (declared.tensors.get(name) or declared.equations[name]).at
-                fail(
-                    at,
-                    "spec-too-large",
-                    f"{name} has more than {AXES} axes, the limit of torch tensors",
-                )
+                message = f"{name} has more than {AXES} axes, the limit of torch tensors"
+                fail(at, "spec-too-large", message)
         return Shapes(known, axes)
 
     def letters(self, equation: str) -> set[str]:

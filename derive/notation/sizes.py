@@ -272,11 +272,8 @@ class SizeSolver:
         letter = self.declared.letters[name]
         shown = name.partition("#")[0]
         if letter.group:
-            fail(
-                letter.at,
-                "unknown-size",
-                f"group *{shown} is on no axis of an input, so its shape is unknown",
-            )
+            message = f"group *{shown} is on no axis of an input, so its shape is unknown"
+            fail(letter.at, "unknown-size", message)
         fail(
             letter.at,
             "unknown-size",

@@ -119,11 +119,8 @@ def _declare_input(d: Declared, tensor: syntax.TensorSyntax) -> None:
             case syntax.CompositeSyntax(args):
                 for part in args:
                     if not isinstance(part, syntax.NameSyntax):
-                        fail(
-                            part.at,
-                            "not-an-index",
-                            f"{show(part)} in {show(axis)}: a part here must be an index",
-                        )
+                        message = f"{show(part)} in {show(axis)}: a part here must be an index"
+                        fail(part.at, "not-an-index", message)
                     _declare_letter(d, part.name, False, part.at)
             case _:
                 fail(
@@ -145,11 +142,8 @@ def _declare_parameter(d: Declared, parameter: syntax.ParameterSyntax) -> None:
         return
     check_name(parameter.name, "a parameter", parameter.at)
     if parameter.name in d.parameters:
-        fail(
-            parameter.at,
-            "defined-twice",
-            f"parameter {parameter.name} is declared twice; remove one",
-        )
+        message = f"parameter {parameter.name} is declared twice; remove one"
+        fail(parameter.at, "defined-twice", message)
     d.parameters[parameter.name] = parameter
     value = parameter.value
     if isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep", "size"):
@@ -170,11 +164,8 @@ def _declare_equation(d: Declared, equation: syntax.EquationSyntax) -> None:
         how = d.how.components() if parts else "rename one"
         fail(equation.at, "defined-twice", f"{name} is defined twice; {how}")
     if name in d.tensors:
-        fail(
-            equation.at,
-            "defined-twice",
-            f"{name} is an input and cannot be defined; choose another name",
-        )
+        message = f"{name} is an input and cannot be defined; choose another name"
+        fail(equation.at, "defined-twice", message)
     d.equations[name] = equation
 
 
@@ -332,18 +323,12 @@ def no_function(e: syntax.ApplySyntax, declared: Declared) -> NoReturn:
     if name in REDUCTIONS or name in KEEPING or name == "concat":
         fail(e.at, "wrong-arguments", f"{name} needs its index: {name}[k](...)")
     if name in FORMS:
-        fail(
-            e.at,
-            "parameter-value",
-            f"{name}(...) is allowed only among the parameters of an op line",
-        )
+        message = f"{name}(...) is allowed only among the parameters of an op line"
+        fail(e.at, "parameter-value", message)
     if name in declared.tensors or name in declared.equations:
         fail(e.at, "wrong-arguments", f"{name} is a tensor; write {name}[...]")
-    fail(
-        e.at,
-        "unknown-function",
-        f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}",
-    )
+    message = f"unknown function {name}{nearest(name, (*SCALAR, *REDUCTIONS, *FORMS))}"
+    fail(e.at, "unknown-function", message)
 
 
 def no_reduction(e: syntax.Bind, declared: Declared) -> NoReturn:
@@ -352,8 +337,5 @@ def no_reduction(e: syntax.Bind, declared: Declared) -> NoReturn:
         fail(e.at, "wrong-arguments", f"{e.kind} takes no indices: {e.kind}(...)")
     if e.kind in declared.tensors or e.kind in declared.equations:
         fail(e.at, "wrong-arguments", f"{e.kind} is a tensor and cannot be called")
-    fail(
-        e.at,
-        "unknown-function",
-        f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}",
-    )
+    message = f"unknown reduction {e.kind}{nearest(e.kind, (*REDUCTIONS, *KEEPING))}"
+    fail(e.at, "unknown-function", message)

@@ -103,11 +103,8 @@ class Kinds:
                 what = tensor.kind or "bool"
                 at = self._declared.as_index.get(name, tensor.at)
                 how = self._declared.how.integer(name)
-                fail(
-                    at,
-                    "not-an-integer",
-                    f"{name} is used as an index but is a {what} tensor; declare it {how}",
-                )
+                message = f"{name} is used as an index but is a {what} tensor; declare it {how}"
+                fail(at, "not-an-integer", message)
             if kind == "int" and tensor.kind is None and name in self._floors:
                 whole = self._floors[name]
                 fail(
