@@ -119,7 +119,8 @@ def _nest_cases(products: Sequence[_Product]) -> Expr:
     cases: dict[frozenset[Expr], list[_Product]] = {}
     for p in products:
         cases.setdefault(_case_deltas(p), []).append(p)
-    nested = [_pull_factors(members) for _, members in sorted(cases.items(), key=_case_key)]
+    ordered = sorted(cases, key=lambda deltas: sorted(map(sort_key, deltas)))
+    nested = [_pull_factors(cases[deltas]) for deltas in ordered]
     whole = nested[0] if nested else num(0)
     for e in nested[1:]:
         whole = _flat_add(whole, e)
@@ -129,10 +130,6 @@ def _nest_cases(products: Sequence[_Product]) -> Expr:
 def _case_deltas(p: _Product) -> frozenset[Expr]:
     """The deltas that put a product at a fixed position."""
     return frozenset(a for a, _ in p.powers if isinstance(a, Delta) and isinstance(a.position, Num))
-
-
-def _case_key(entry: tuple[frozenset[Expr], object]) -> list[tuple[object, ...]]:
-    return sorted(sort_key(d) for d in entry[0])
 
 
 def _pull_factors(products: Sequence[_Product]) -> Expr:

@@ -169,11 +169,6 @@ def _reference_logsumexp(taken: Taken) -> float:
     return float(best[1]) + math.log(sum(math.exp(value - best[1]) for value in values))
 
 
-def _reference_norm(taken: Taken) -> Any:
-    """sqrt Sum x**2."""
-    return sum([value * value for _, value in taken]) ** 0.5
-
-
 REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
     "sum": lambda taken: sum([value for _, value in taken]),
     "prod": lambda taken: math.prod([value for _, value in taken]),
@@ -185,7 +180,7 @@ REDUCTIONS: dict[str, Callable[[Taken], Any]] = {
     "argmax": _reference_argextremum(1),
     "argmin": _reference_argextremum(-1),
     "logsumexp": _reference_logsumexp,
-    "norm2": _reference_norm,
+    "norm2": lambda taken: sum([value * value for _, value in taken]) ** 0.5,
     "any": lambda taken: any(value for _, value in taken),
     "all": lambda taken: all(value for _, value in taken),
 }

@@ -106,11 +106,6 @@ def square_to_open(t: Term) -> Square | None:
     return next((square for square in found if square is not None), None)
 
 
-def _reads_twice(p: Poly) -> bool:
-    """True if at least two terms read a tensor."""
-    return sum(1 for part in p.terms if any(accesses(part))) > 1
-
-
 def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Index]) -> bool:
     """True if every product of two terms, summed with these factors, needs fewer axes."""
     if any(is_mask(f) for f in inside):
@@ -123,7 +118,9 @@ def _is_smaller_opened(base: Poly, inside: Sequence[Expr], bound: frozenset[Inde
 def _expandable_square(t: Term, square: Expr) -> Square | None:
     """The square with its context, if its expansion needs no tensor of as many axes."""
     base, exponent = base_and_power(square)
-    if exponent != 2 or not isinstance(base, Poly) or not _reads_twice(base):
+    if exponent != 2 or not isinstance(base, Poly):
+        return None
+    if sum(any(accesses(part)) for part in base.terms) < 2:
         return None
     axes = free_indices(base)
     common = axes.intersection(*(free_indices(part) for part in base.terms))

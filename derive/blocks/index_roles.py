@@ -93,7 +93,8 @@ def _block_index(op: Operation, letter: str) -> ex.Index:
         raise block_error(index, f"*{letter} is a group of axes")
     for axis in axes:
         if isinstance(axis, ex.Composite) and index in axis.args:
-            raise block_error(index, f"it is part of the composite axis ({_spoken(axis)})")
+            parts = (p.name if isinstance(p, ex.Index) else repr(p) for p in axis.args)
+            raise block_error(index, f"it is part of the composite axis ({' '.join(parts)})")
     extent = next(e for e in op.extents if e.name == index.extent)
     if not extent.sources:
         raise block_error(index, "no axis of an input has this index")
@@ -103,10 +104,6 @@ def _block_index(op: Operation, letter: str) -> ex.Index:
                 index, f"parameter {p.name} sets the position of axis {p.index.name} at run time"
             )
     return index
-
-
-def _spoken(axis: ex.Composite) -> str:
-    return " ".join(part.name if isinstance(part, ex.Index) else repr(part) for part in axis.args)
 
 
 def _of_index(equation: Equation, index: ex.Index) -> Equation:

@@ -221,7 +221,8 @@ class _Sweep:
         partial = partial_of_let(lets, let, j, tensor, _plain_indices(axes))
         log: Log = []
         folded = simplify(partial, (self.masked,), log)
-        cotangent = _value_at(adjoint, j) if opened else atom(ex.Access(adjoint.name, tuple(j)))
+        whole = adjoint.body if opened else atom(ex.Access(adjoint.name, adjoint.formals))
+        cotangent = substitute(whole, dict(zip(adjoint.formals, j, strict=True)))
         product = ex.Mul((to_tree(cotangent), to_tree(folded)))
         self.pulled.setdefault(tensor, []).append(ex.Reduce("sum", j, product) if j else product)
         rule = f"partial derivative of {lets.display_name(let.name)}"
@@ -307,10 +308,6 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], s
     shared = [m for m in masks if all(m in t.factors for t in terms)]
     guard = poly([make_term(Fraction(1), (), shared)])
     return substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
-
-
-def _value_at(adjoint: Adjoint, positions: Sequence[ex.Index]) -> Poly:
-    return substitute(adjoint.body, dict(zip(adjoint.formals, positions, strict=True)))
 
 
 @dataclass

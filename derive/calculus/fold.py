@@ -154,17 +154,12 @@ def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term,
     near = sorted(free_indices(p) | set(t.binders), key=lambda i: i.name)
     for found in _match_submultiset(lead.factors, t.factors, free_indices(base), {}):
         left = sorted(free_indices(base) - set(found), key=lambda i: i.name)
-        choices = (
-            [i for i in near if _same_extent(i, own) and i not in found.values()] for own in left
-        )
+        free = [i for i in near if i not in found.values()]
+        choices = ([i for i in free if (i.extent, i.group) == (k.extent, k.group)] for k in left)
         for images in product(*choices):
             if len(set(images)) == len(images):
                 mapping = {**found, **dict(zip(left, images, strict=True))}
                 yield _divide_term(t, lead, mapping), mapping
-
-
-def _same_extent(one: Index, other: Index) -> bool:
-    return (one.extent, one.group) == (other.extent, other.group)
 
 
 def _divide_term(t: Term, lead: Term, mapping: Binding) -> Term:
@@ -287,8 +282,9 @@ def _is_foldable_product(let: Let) -> bool:
     """True if the let is a single product worth folding."""
     if let.internal or let.kind != "sum" or let.dtype != "float" or len(let.body.terms) != 1:
         return False
-    (definition,) = let.body.terms
-    return not definition.binders and _worth_folding(definition) and not _has_index_value(let.body)
+    (t,) = let.body.terms
+    alone = len(t.factors) < 2 and not any(isinstance(f, Call | Pow) for f in t.factors)
+    return not (t.binders or alone or _has_index_value(let.body))
 
 
 def _is_foldable_sum(let: Let) -> bool:
@@ -384,11 +380,6 @@ def _definition_masks(find: Find, f: Expr) -> tuple[Expr, ...]:
     there = dict(zip(let.formals, f.positions, strict=True))
     (definition,) = let.body.terms
     return tuple(substitute(m, there) for m in definition.factors if isinstance(m, Iverson))
-
-
-def _worth_folding(t: Term) -> bool:
-    """True if the definition is more than one access."""
-    return len(t.factors) > 1 or any(isinstance(f, Call | Pow) for f in t.factors)
 
 
 def _choices(

@@ -236,11 +236,10 @@ class GuardInserter:
         if ex.is_number(e):
             numbers = tuple(filter(ex.is_number, over))
             return ex.Guard(conjunction(numbers), e, _ONE) if 0 < len(numbers) < len(over) else e
-        inside, known = (e.position, e.condition) if _is_operand(e) else (e, None)
-        asked = added_conditions(
-            () if known is None else conditions_of(known),
-            *self._seen_from(over, ex.free_indices(e)),
-        )
+        inside, known = e, tuple[ex.Expr, ...]()
+        if _is_operand(e):
+            inside, known = e.position, conditions_of(e.condition)
+        asked = added_conditions(known, *self._seen_from(over, ex.free_indices(e)))
         return ex.Guard(conjunction(asked), inside, _ONE) if asked else e
 
     def _seen_from(self, over: Over, at: frozenset[ex.Index]) -> Over:

@@ -6,13 +6,12 @@ position of a read or of a scattering delta. Elsewhere it has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
-from typing import TypeGuard
 
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
@@ -140,14 +139,18 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
 
     def within(part: Expr, found: list[Expr]) -> Expr | None:
         """Remove the guards of a position, collect their conditions; nested reads keep theirs."""
-        if _is_of_position(part) and beside.issuperset(conditions_of(part.condition)):
-            found += conditions_of(part.condition)
-            return replace(part.position, lambda e: within(e, found))
+        if isinstance(part, Guard) and part.elsewhere is num(0):
+            if beside.issuperset(conditions_of(part.condition)):
+                found += conditions_of(part.condition)
+                return replace(part.position, lambda e: within(e, found))
         if isinstance(part, Access):
             return Access(part.tensor, tuple(map(whole, part.positions)))
         if isinstance(part, PositionedExpr):
-            return _both(part, whole, lambda e: within(e, []))
+            return part.map(lambda p: whole(p) if p is part.position else apart(p))  # type: ignore[no-any-return]
         return None
+
+    def apart(e: Expr) -> Expr:
+        return replace(e, lambda part: within(part, []))
 
     def whole(position: Expr) -> Expr:
         made = known.get(position)
@@ -158,19 +161,7 @@ def with_guards_outside(e: Expr, beside: frozenset[Expr]) -> Expr:
             known[position] = made
         return made
 
-    return plain_positions(replace(e, lambda part: within(part, [])))
-
-
-def _is_of_position(e: Expr) -> TypeGuard[Guard]:
-    return isinstance(e, Guard) and e.elsewhere is num(0)
-
-
-def _both(
-    e: PositionedExpr, of_position: Callable[[Expr], Expr], of_rest: Callable[[Expr], Expr | None]
-) -> Expr:
-    """e with one function applied to its position, and the other throughout its other parts."""
-    made: Expr = e.map(lambda p: of_position(p) if p is e.position else replace(p, of_rest))
-    return made
+    return plain_positions(apart(e))
 
 
 def held_conditions(factors: Iterable[Expr]) -> tuple[Expr, ...]:

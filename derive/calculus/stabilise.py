@@ -63,7 +63,8 @@ def stable_power(lets: Lets, p: Poly, exponent: Fraction) -> Poly:
 
 
 def _power_of_total(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
-    if not all(_exponent(f) is not None or isinstance(f, Iverson) for f in _lone_factors(p)):
+    factors = p.terms[0].factors if len(p.terms) == 1 else ()
+    if not all(_exponent(f) is not None or isinstance(f, Iverson) for f in factors):
         return None
     lse = _as_logsumexp(lets, p)
     return None if lse is None else exponential(scale(lse, exponent))
@@ -125,7 +126,7 @@ def stable_logsumexp(
 ) -> Poly:
     """logsumexp over binders, with the terms that lack them outside."""
     bound = frozenset(binders)
-    if condition is not None and not _certainly_taken(lets, binders, condition):
+    if condition is not None and some_meet(lets.bounds, condition, binders) != ():
         # The logsumexp of nothing is -inf, which has no terms to pull out.
         return lets.reduction("logsumexp", binders, body, condition)
     body = _shifts_opened(lets, body, bound)
@@ -136,10 +137,6 @@ def stable_logsumexp(
     if outside.terms:
         lets.used(_SHIFT)
     return add(outside, lets.reduction("logsumexp", binders, inside, condition))
-
-
-def _certainly_taken(lets: Lets, binders: tuple[Index, ...], condition: Expr) -> bool:
-    return some_meet(lets.bounds, condition, binders) == ()
 
 
 def stable_log(lets: Lets, p: Poly) -> Poly:
@@ -259,9 +256,7 @@ def _has_exponential_sum(lets: Lets, factor: Expr) -> bool:
 
 def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
     """True for a named exp(f) or power of Sum_k exp(f), not for their bounded quotient."""
-    if not _is_exponential(lets, factor):
-        return False
-    return len(set(_leaves(lets, factor))) == 1
+    return _is_exponential(lets, factor) and len(set(_leaves(lets, factor))) == 1
 
 
 def _leaves(lets: Lets, factor: Expr) -> list[bool]:
@@ -323,10 +318,6 @@ def _shifts_opened(lets: Lets, p: Poly, bound: frozenset[Index]) -> Poly:
 def _is_name(t: Term) -> bool:
     """True if the term is a bare tensor, so that expressions of it can fold to their names."""
     return not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access)
-
-
-def _lone_factors(p: Poly) -> tuple[Expr, ...]:
-    return p.terms[0].factors if len(p.terms) == 1 else ()
 
 
 def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:

@@ -290,7 +290,8 @@ def show(
         for option, chosen in options(op)
     }
     if wrt:
-        asked = {option: wrt for option in asked if _has_all(op, option, wrt)} or asked
+        able = [o for o, chosen in options(op) if {*wrt}.issubset(names_with_gradient(chosen))]
+        asked = dict.fromkeys(able, wrt) or asked
     if format_ is Format.code:
         texts = [value_and_grad_source(op, names, option) for option, names in asked.items()]
         print_pages("\n\n".join(texts))
@@ -353,13 +354,6 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
         print_json([as_json(op, d, False, sizes) for d in derivations])
     else:
         typer.echo("\n\n".join(cost_as_text(d, sizes) for d in derivations))
-
-
-def _has_all(op: Operation, option: str | None, names: list[str]) -> bool:
-    """True if the option computes all of these names."""
-    from derive.notation.operation import names_with_gradient, options
-
-    return set(names) <= set(names_with_gradient(dict(options(op))[option]))
 
 
 # ------------------------------------------------------------------ the other commands

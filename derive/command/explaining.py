@@ -13,6 +13,7 @@ import typer
 
 from derive.command.console import print_lines, print_pages
 from derive.errors import KINDS, DeriveError, code_of
+from derive.notation.comments import first_sentence
 
 _PAGE = Path(__file__).parents[1] / "docs" / "error-codes.md"
 """The page of the guide: a section for each kind of error, with the code in its heading."""
@@ -40,7 +41,8 @@ def explain(
     """
     if code is None:
         print_lines(
-            f"{key}  {title:<24}  {_sentence(text)}" for key, (title, text) in _sections().items()
+            f"{key}  {title:<24}  {first_sentence(' '.join(_plain(text.strip())))}"
+            for key, (title, text) in _sections().items()
         )
     else:
         key = _key_of(code)
@@ -74,11 +76,6 @@ def _sections() -> Mapping[str, tuple[str, str]]:
         code: (title, text.rstrip())
         for code, title, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True)
     }
-
-
-def _sentence(markdown: str) -> str:
-    """Return the first sentence of a section, in one line."""
-    return re.split(r"(?<=\.)\s", " ".join(_plain(markdown.strip())), maxsplit=1)[0]
 
 
 def _plain(markdown: str) -> Iterator[str]:

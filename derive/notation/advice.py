@@ -332,7 +332,8 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
             f"the text ends in the middle of a statement{hint}", **place, kind="syntax"
         )
     if token.type == "END":
-        if _ends_with_operator(text[: token.start_pos or 0]):
+        start = text[: token.start_pos or 0].rpartition("\n")[2].partition("#")[0].rstrip()
+        if re.search(r"([-+*/%^|<>]|[=!<>]=|\band|\bor|\bnot)$", start):
             hint = f"; {CONTINUED}"
         return _error_at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
@@ -364,11 +365,6 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
 
 
 _OPERATORS = "+ - * / // % ** ^ and or == != < <= > >= |".split()
-
-
-def _ends_with_operator(text: str) -> bool:
-    line = text.rpartition("\n")[2].partition("#")[0].rstrip()
-    return re.search(r"([-+*/%^|<>]|[=!<>]=|\band|\bor|\bnot)$", line) is not None
 
 
 def _open_bracket_name(text: str) -> str | None:

@@ -15,7 +15,7 @@ y[i] = mean[k | k <= i](relu(x[i, k]))
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import new_class
 from typing import Any
 
@@ -346,8 +346,7 @@ def optional(tensor: Any, default: Any) -> SpecialInput:
     op scaled(x[n, c], w[c]=1) -> y
     y[n, c] = x[n, c]*w[c]
     """
-    inner = special(tensor)
-    return SpecialInput(inner.tensor, inner.kind, default)
+    return replace(special(tensor), default=default)
 
 
 def integer(tensor: Any) -> SpecialInput:
@@ -363,8 +362,7 @@ def integer(tensor: Any) -> SpecialInput:
     op scaled(x[n], T[n]: int) -> y
     y[n] = x[n]*T[n]
     """
-    inner = special(tensor)
-    return SpecialInput(inner.tensor, "int", inner.default)
+    return replace(special(tensor), kind="int")
 
 
 def boolean(tensor: Any) -> SpecialInput:
@@ -380,8 +378,7 @@ def boolean(tensor: Any) -> SpecialInput:
     op kept(x[n], m[n]: bool) -> y
     y[n] = x[n]*m[n]
     """
-    inner = special(tensor)
-    return SpecialInput(inner.tensor, "bool", inner.default)
+    return replace(special(tensor), kind="bool")
 
 
 def special(tensor: Any) -> SpecialInput:

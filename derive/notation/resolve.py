@@ -89,7 +89,9 @@ def _check_unused_sizes(
         parts = (p for axis in tensor.axes or () for p in (axis, *axis.parts()))
         seen |= {p.name for p in parts if isinstance(p, syntax.NameSyntax | syntax.Star)}
     given = {letter: fixed.at for letter, fixed in d.fixed.items()}
-    said = _letters_said(d)
+    written: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
+    named = syntax.NameSyntax | syntax.Star | syntax.ParameterSyntax
+    said = {part.name for e in written for part in syntax.walk(e) if isinstance(part, named)}
     for parameter in d.parameters.values():
         if parameter.sized is not None:
             given[parameter.sized] = parameter.at
@@ -103,13 +105,6 @@ def _check_unused_sizes(
                 f"index {letter} is unused: no axis has it, no reduction sums over it, and no "
                 "equation uses its size",
             )
-
-
-def _letters_said(d: Declared) -> set[str]:
-    """Return the names in inputs, given sizes and equations, as written."""
-    written: list[syntax.Raw] = [*d.tensors.values(), *d.fixed.values(), *d.equations.values()]
-    named = syntax.NameSyntax | syntax.Star | syntax.ParameterSyntax
-    return {part.name for e in written for part in syntax.walk(e) if isinstance(part, named)}
 
 
 def _resolved_input(

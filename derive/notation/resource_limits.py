@@ -126,7 +126,8 @@ def check_depth(
             "part its own equation",
         )
     if nodes[id(e)] > NODES:
-        count = _count_text(nodes[id(e)])
+        n = nodes[id(e)]
+        count = str(n) if n < 10**12 else f"about 10**{int(log10(n))}"
         fail(
             at,
             "spec-too-large",
@@ -144,7 +145,3 @@ def _is_small(e: Any, parts: Callable[[Any], Iterable[Any]], limit: int) -> bool
         met += 1
         powers += isinstance(part, Power)
     return not pending and met <= limit and powers <= POWERS
-
-
-def _count_text(n: int) -> str:
-    return str(n) if n < 10**12 else f"about 10**{int(log10(n))}"

@@ -151,9 +151,9 @@ class Order:
             return cls()
         heads_of = [*inputs, *(e.lhs for e in equations)]
         tensors = (text_of(h.base.label if isinstance(h, Indexed) else h) for h in heads_of)
-        letters = (
-            s for e in equations if isinstance(e.lhs, Indexed) for s in _access_symbols(e.lhs)
-        )
+        indices = (i for e in equations if isinstance(e.lhs, Indexed) for i in e.lhs.indices)
+        parts = (part for i in indices for part in preorder_traversal(i))
+        letters = (part.name for part in parts if isinstance(part, Symbol))
         return cls(tuple(dict.fromkeys(tensors)), tuple(dict.fromkeys(letters)))
 
     def factors(self, e: Any) -> list[Any]:
@@ -219,8 +219,3 @@ def _is_tensor_power(f: Any) -> bool:
     """True if f is a tensor, or a power of one."""
     base, exponent = f.as_base_exp()
     return isinstance(base, Indexed) and bool(exponent.is_Number)
-
-
-def _access_symbols(access: Any) -> list[str]:
-    symbols = (s for i in access.indices for s in sympy.preorder_traversal(i))
-    return [s.name for s in symbols if isinstance(s, Symbol)]

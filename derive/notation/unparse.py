@@ -172,14 +172,11 @@ def unit_letters(op: Operation) -> frozenset[str]:
 
 
 def _input_text(t: Tensor, units: Collection[str] = ()) -> str:
-    shown_axes = ("0" if _is_unit(axis, units) else _axis_source(axis) for axis in t.axes)
+    ones = {axis for axis in t.axes if isinstance(axis, Index) and axis.extent in units}
+    shown_axes = ("0" if axis in ones else _axis_source(axis) for axis in t.axes)
     axes = f"[{', '.join(shown_axes)}]" if t.axes else ""
     kind = "" if t.kind == "float" else f": {t.kind}"
     return t.name + axes + kind + ("" if t.default is None else f"={_constant_source(t.default)}")
-
-
-def _is_unit(e: Expr, units: Collection[str]) -> bool:
-    return isinstance(e, Index) and e.extent in units
 
 
 def _axis_source(e: Expr) -> str:

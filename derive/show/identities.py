@@ -68,16 +68,13 @@ def _softmax_matches(call: ex.Expr) -> Iterator[tuple[AxisFunction, ex.Expr | No
             continue
         f = ex.sum_of([a for a in terms if a is not t])
         outside = sorted(ex.free_indices(f) - ex.free_indices(total), key=lambda i: i.name)
-        fits = ([k for k in outside if _same_range(i, k)] for i in total.indices)
+        ranges = ((i.extent, i.group) for i in total.indices)
+        fits = ([k for k in outside if (k.extent, k.group) == range_] for range_ in ranges)
         for along in product(*fits):
             here = dict(zip(total.indices, along, strict=True))
             if substitute(total.body, here) is f:
                 condition = total.condition and substitute(total.condition, here)
                 yield AxisFunction("softmax", along, f, condition), condition
-
-
-def _same_range(one: ex.Index, other: ex.Index) -> bool:
-    return (one.extent, one.group) == (other.extent, other.group)
 
 
 # Functions

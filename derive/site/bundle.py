@@ -53,10 +53,8 @@ def interpreter(folder: Path) -> Iterator[tuple[str, bytes]]:
     Raises:
         DeriveError: the folder does not have them.
     """
-    found = next(
-        (p for p in (folder, folder / "pyodide", folder / "node_modules/pyodide") if _has_all(p)),
-        None,
-    )
+    places = (folder, folder / "pyodide", folder / "node_modules/pyodide")
+    found = next((p for p in places if all((p / x).is_file() for x in _INTERPRETER)), None)
     if found is None:
         raise DeriveError(
             f"{folder} does not have the files of Pyodide ({', '.join(_INTERPRETER)}); run "
@@ -65,10 +63,6 @@ def interpreter(folder: Path) -> Iterator[tuple[str, bytes]]:
         )
     for name in _INTERPRETER:
         yield f"pyodide/{name}", (found / name).read_bytes()
-
-
-def _has_all(folder: Path) -> bool:
-    return all((folder / name).is_file() for name in _INTERPRETER)
 
 
 def engine() -> bytes:

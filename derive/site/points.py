@@ -140,17 +140,13 @@ def points(op: Operation, cotangents: Mapping[str, str], count: int) -> list[Poi
             # Sizes and positions may not fit each other.
             with suppress(ArithmeticError, IndexError, KeyError, ValueError):
                 point = _point(op, cotangents, turn, low, high)
-                found += [point] if _is_finite(point) else []
+                values = (v for table in point.tables.values() for v in table.values)
+                found += [point] if all(map(math.isfinite, values)) else []
             if len(found) == count:
                 return found
     raise DeriveError(
         "the equations have no finite values at the points that were tried", kind="no-sample"
     )
-
-
-def _is_finite(point: Point) -> bool:
-    every = (v for t in point.tables.values() for v in t.values)
-    return all(math.isfinite(v) for v in every)
 
 
 def _point(
