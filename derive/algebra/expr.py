@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +22,7 @@ from derive.budget import tick
 # Hash-consed tree nodes: immutable and interned, so that equality is ``is``.
 
 _Class = TypeVar("_Class")
+_Vertex = TypeVar("_Vertex", bound=Hashable)
 
 
 class _NodeReference(ref["Node"]):
@@ -469,8 +470,8 @@ def _content_key(value: Any) -> tuple[Any, ...]:
     return (type(value).__name__, value)
 
 
-def walk(e: Expr) -> Iterator[Expr]:
-    """e and all its subexpressions, each once, in preorder."""
+def walk(e: Expr, parts: Callable[[Expr], Sequence[Expr]] = lambda e: e.parts()) -> Iterator[Expr]:
+    """e and all its subexpressions, each once, in preorder; ``parts`` may leave some out."""
     met: set[Expr] = set()
     pending = [e]
     while pending:
@@ -478,7 +479,26 @@ def walk(e: Expr) -> Iterator[Expr]:
         if inner not in met:
             met.add(inner)
             yield inner
-            pending.extend(reversed(inner.parts()))
+            pending.extend(reversed(parts(inner)))
+
+
+def inside_out(
+    roots: Iterable[_Vertex], following: Callable[[_Vertex], Iterable[_Vertex]]
+) -> Iterator[_Vertex]:
+    """All that is reached from the roots of a graph, each once, after what follows it.
+
+    It needs no recursion: a network is deeper than Python's stack.
+    """
+    met: set[_Vertex] = set()
+    pending = [(root, False) for root in roots][::-1]
+    while pending:
+        vertex, is_done = pending.pop()
+        if is_done:
+            yield vertex
+        elif vertex not in met:
+            met.add(vertex)
+            pending.append((vertex, True))
+            pending += ((other, False) for other in following(vertex))
 
 
 def accesses(e: Expr, tensor: str | None = None) -> Iterator[Access]:

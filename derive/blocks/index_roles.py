@@ -206,8 +206,5 @@ def _check(equation: Equation, index: ex.Index) -> None:
 
 def _outside_of_reads(e: ex.Expr) -> set[ex.Index]:
     """The indices of a position, except those inside reads."""
-    if isinstance(e, ex.Access):
-        return set()
-    if isinstance(e, ex.Index):
-        return {e}
-    return set().union(*map(_outside_of_reads, e.parts()))
+    parts = ex.walk(e, lambda part: () if isinstance(part, ex.Access) else part.parts())
+    return {part for part in parts if isinstance(part, ex.Index)}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, walk
+from derive.algebra.expr import Access, Expr, Index, Param, Reduce, Size, accesses, inside_out, walk
 from derive.algebra.substitution import fresh_numbered
 from derive.blocks.index_roles import Roles, block_error, roles
 from derive.notation.operation import Choice, Equation, Extent, Number, Operation, Parameter, Tensor
@@ -87,17 +87,12 @@ class Plan:
 
     def leaves(self, name: str) -> tuple[str, ...]:
         """The float inputs on which a value depends."""
-        found: set[str] = set()
-        pending = [name]
-        while pending:
-            one = pending.pop()
-            stage = next((s for s in self.stages if one in s.outputs), None)
-            if stage is None:
-                found.add(one)
-            else:
-                pending += [
-                    g.tensor for g in stage.given if g.read and self.kinds[g.tensor] == "float"
-                ]
+
+        def read(one: str) -> list[str]:
+            given = next((s.given for s in self.stages if one in s.outputs), ())
+            return [g.tensor for g in given if g.read and self.kinds[g.tensor] == "float"]
+
+        found = set(inside_out([name], read))
         return tuple(t.name for t in self.operation.inputs if t.kind == "float" and t.name in found)
 
 
@@ -175,14 +170,11 @@ class _StageBuilder:
 
     def _needed(self, items: Iterable[str]) -> list[str]:
         """The equations of a pass that computes these, in order."""
-        found: set[str] = set()
-        pending = list(items)
-        while pending:
-            name = pending.pop()
-            if name not in found:
-                found.add(name)
-                read = {a.tensor for a in accesses(self.equations[name].body)}
-                pending += sorted(read & set(self.roles.rows))
+
+        def mapped(name: str) -> set[str]:
+            return {a.tensor for a in accesses(self.equations[name].body)} & {*self.roles.rows}
+
+        found = set(inside_out(items, mapped))
         return [name for name in self.equations if name in found]
 
     def _reads(self, names: Sequence[str]) -> set[str]:

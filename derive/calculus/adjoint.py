@@ -62,15 +62,7 @@ class StepLog:
     def __iter__(self) -> Iterator[Step]:
         """All steps in order, without duplicates from shared trails."""
         found: dict[StepLog, tuple[Step, ...]] = {}
-        pending: list[StepLog] = [self]
-        while pending:
-            trail = pending[-1]
-            parts = [p for p in (trail.before, trail.taken) if p is not None]
-            missing = [p for p in parts if p not in found]
-            if missing:
-                pending += missing
-                continue
-            pending.pop()
+        for trail in ex.inside_out([self], lambda t: filter(None, (t.before, t.taken))):
             before = () if trail.before is None else found[trail.before]
             taken = () if trail.taken is None else found[trail.taken]
             known = set(before) if taken else set()

@@ -24,6 +24,7 @@ from derive.algebra.expr import (
     accesses,
     flat_operands,
     free_indices,
+    inside_out,
     num,
     walk,
 )
@@ -96,13 +97,13 @@ class _OutlinedParts:
     def of(self, e: Expr) -> Expr:
         """e with its large parts named."""
         self._told = _value_only_call(e)
-        for place in _inside_out((e, False)):
+        for place in inside_out([(e, False)], _numeric_operands):
             self._new[place] = self._rebuilt(*place)
         return self._new[e, False]
 
     def _rebuilt(self, e: Expr, held: bool) -> Expr:
         """e over its rewritten parts, the large ones named."""
-        inside = {part: self._new[part, own] for part, own in _numeric_operands(e, held)}
+        inside = {part: self._new[part, own] for part, own in _numeric_operands((e, held))}
         if isinstance(e, Call | Pow | Mul):
             own = _is_held(e, held)
             multiplied = _is_square(e) or sum(map(_is_partial_sum, inside.values())) > 1
@@ -145,9 +146,9 @@ class _OutlinedParts:
 
     def _size_of(self, e: Expr) -> int:
         """The node count of e as a tree, scaled where a derivative repeats the argument."""
-        for part, _ in _inside_out((e, False)):
+        for part, _ in inside_out([(e, False)], _numeric_operands):
             if part not in self._size:
-                inside = 1 + sum(self._size[child] for child, _ in _numeric_operands(part, False))
+                inside = 1 + sum(self._size[child] for child, _ in _numeric_operands((part, False)))
                 times = derivative_copies(part.function) if isinstance(part, Call) else 1
                 self._size[part] = inside * times
         return self._size[e]
@@ -259,23 +260,9 @@ def _is_partial_sum(e: Expr) -> bool:
     return e.condition is not None or any(isinstance(f, Iverson | Where) for f in inside)
 
 
-def _inside_out(place: _Place) -> Iterator[_Place]:
-    """Every numeric part in postorder, each once."""
-    met: set[_Place] = set()
-    pending = [(place, False)]
-    while pending:
-        here, seen = pending.pop()
-        if seen:
-            yield here
-        elif here not in met:
-            met.add(here)
-            pending.append((here, True))
-            pending += ((part, False) for part in _numeric_operands(*here))
-
-
-def _numeric_operands(e: Expr, held: bool) -> Iterator[_Place]:
-    """The numeric operands of e: no positions, no conditions."""
-    own = _is_held(e, held)
+def _numeric_operands(place: _Place) -> Iterator[_Place]:
+    """The numeric operands of an expression: no positions, no conditions."""
+    e, own = place[0], _is_held(*place)
     match e:
         case Add(args) | Mul(args):
             yield from ((a, own) for a in args)

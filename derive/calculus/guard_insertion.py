@@ -14,7 +14,7 @@ condition is guarded by the existential condition over that index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import TypeGuard
@@ -130,14 +130,12 @@ class GuardInserter:
 
     def _leads_to(self, name: str, e: ex.Expr) -> bool:
         """True if e reads the name, directly or through definitions."""
-        pending, met = [e], set[str]()
-        while pending:
-            for tensor in ex.tensors(pending.pop()) - met:
-                met.add(tensor)
-                let = self.lets.get(tensor)
-                if let is not None:
-                    pending += [let.body, *filter(None, [let.condition])]
-        return name in met
+
+        def reads(tensor: str) -> Iterable[str]:
+            let = self.lets.get(tensor)
+            return () if let is None else let.reads()
+
+        return name in ex.inside_out(ex.tensors(e), reads)
 
     def definition(self, let: Let, over: Over) -> None:
         """Guard the body of a let that is evaluated under these conditions."""

@@ -249,18 +249,11 @@ class Lets:
 
     def rekey(self) -> None:
         """Rebuild the lookup tables from the current definitions, in dependency order."""
-        for known in (self._shared, self._totals, self._calls):
-            known.clear()
-        every: dict[str, Let] = {}
-
-        def place(let: Let) -> None:
-            for name in sorted(let.reads()):
-                if name in self.by_name and name not in every:
-                    place(self.by_name[name])
-            every.setdefault(let.name, let)
-
-        for let in self.by_name.values():
-            place(let)
+        for table in (self._shared, self._totals, self._calls):
+            table.clear()
+        known = self.by_name
+        order = ex.inside_out(known, lambda name: sorted(known[name].reads() & {*known})[::-1])
+        every = {name: known[name] for name in order}
         for let in every.values():
             if let.name in self.given:
                 self.define(let)

@@ -9,7 +9,7 @@ more product of its factors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -41,28 +41,18 @@ Sizes = Mapping[str, int]
 
 def operation_costs(p: Poly, sizes: Sizes = MappingProxyType({})) -> dict[ex.Expr, float]:
     """Each distinct operation in p with its own cost."""
-    found = {e: _operation_cost(e, sizes) for e in _subexpressions(_depth_named(factor(p)))}
+
+    def computed(e: ex.Expr) -> list[ex.Expr]:
+        tick()
+        return [part for part in e.parts() if not isinstance(part, ex.Access)]
+
+    found = {e: _operation_cost(e, sizes) for e in ex.walk(_depth_named(factor(p)), computed)}
     return {e: own for e, own in found.items() if own}
 
 
 def price(axes: Iterable[ex.Index], sizes: Sizes = MappingProxyType({})) -> float:
     """The cost of one elementwise operation over these axes."""
     return prod(sizes.get(i.extent, _SIDE) for i in axes)
-
-
-def _subexpressions(e: ex.Expr) -> Iterator[ex.Expr]:
-    """e and its subexpressions, each once, in preorder."""
-    met: set[ex.Expr] = set()
-    pending = [e]
-    while pending:
-        part = pending.pop()
-        if part not in met:
-            met.add(part)
-            tick()
-            yield part
-            pending += (
-                inner for inner in reversed(part.parts()) if not isinstance(inner, ex.Access)
-            )
 
 
 def _operation_cost(e: ex.Expr, sizes: Sizes) -> float:

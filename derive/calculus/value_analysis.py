@@ -112,20 +112,13 @@ class ValueFacts:
         return replace(_ANY, defined=all(f.defined for f in inner), moderate=False)
 
     def _of_name(self, tensor: str) -> Facts:
-        """The facts of a name, computed after those of the names that it reads.
+        """The facts of a name, computed after those of the names that it reads."""
 
-        Iterative, as a network is deeper than Python's stack.
-        """
-        pending = [tensor]
-        while pending:
-            name = pending[-1]
+        def reads(name: str) -> Iterable[str]:
             let = None if name in self.named else self.find(name)
-            inner = ex.tensors(let.body) if let is not None else ()
-            before = [t for t in inner if t not in self.named and self.find(t) is not None]
-            if before and not set(before) & set(pending):
-                pending += before
-                continue
-            pending.pop()
+            return () if let is None else (t for t in ex.tensors(let.body) if self.find(t))
+
+        for name in ex.inside_out([tensor], reads):
             if name not in self.named:
                 self.named[name] = self._of_definition(name)
         return self.named[tensor]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any, Literal, Self
 
-from derive.algebra.expr import Expr, Index, accesses
+from derive.algebra.expr import Expr, Index, accesses, inside_out
 from derive.errors import DeriveError
 
 Kind = Literal["float", "int", "bool"]
@@ -181,18 +181,8 @@ def _restored(kind: type[Operation], nodes: tuple[Expr, ...], parts: tuple[Any, 
 
 def _inner_first(op: Operation) -> Iterator[Expr]:
     """Yield each node of the bodies and sizes once, after its children."""
-    pending = [e.body for e in op.equations] + [e.size for e in op.extents if e.size is not None]
-    met: set[Expr] = set()
-    while pending:
-        e = pending[-1]
-        inner = [part for part in e.parts() if part not in met]
-        if inner:
-            pending += inner
-            continue
-        pending.pop()
-        if e not in met:
-            met.add(e)
-            yield e
+    whole = [e.body for e in op.equations] + [e.size for e in op.extents if e.size is not None]
+    return inside_out(whole, lambda e: e.parts())
 
 
 def declared_axes(op: Operation) -> dict[str, tuple[Expr, ...]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from derive.algebra.expr import Call, Composite, Expr, Num, Size, num, walk
+from derive.algebra.expr import Call, Composite, Expr, Num, Size, inside_out, num, walk
 from derive.algebra.substitution import replace
 from derive.notation.shapes import composite_size, composition, factors, letters, places, shown
 from derive.notation.syntax import SourcePlace, fail
@@ -114,6 +114,10 @@ class SizeClasses(Classes):
         one, other = (self.expanded(replace(self.canonical(e), products.get)) for e in (a, b))
         return factors(one, self.given.get) == factors(other, self.given.get)
 
+    def roots_in(self, size: Expr) -> list[str]:
+        """Return the classes whose sizes are in a size."""
+        return [self.root(part.extent) for part in walk(size) if isinstance(part, Size)]
+
     def canonical(self, e: Expr) -> Expr:
         """Return e with one key for each class."""
 
@@ -203,10 +207,7 @@ def refuse_cyclic_sizes(
         for letter, size, at in definitions
         if not (isinstance(size, Size) and known.root(size.extent) == known.root(letter))
     ]
-    sizes = {
-        root: [known.root(p.extent) for p in walk(size) if isinstance(p, Size)]
-        for root, _, size, _ in own
-    }
+    sizes = {root: known.roots_in(size) for root, _, size, _ in own}
     found = _circle(sizes)
     if found is None:
         return
@@ -251,29 +252,23 @@ def is_made_of(known: SizeClasses, letter: str, key: str, sized: Mapping[str, Ex
     """True if the given size of the index is computed from the size of that other axis."""
     axis, own = known.root(key), known.root(letter)
     by_root = {known.root(other): size for other, size in sized.items()}
-    pending, seen = [own], set[str]()
-    while pending:
-        size = by_root.get(pending.pop())
-        parts = () if size is None else walk(size)
-        roots = {known.root(p.extent) for p in parts if isinstance(p, Size)}
-        pending += sorted(roots - seen, key=known.place)
-        seen |= roots
-    return axis != own and axis in seen
+
+    def parts(root: str) -> list[str]:
+        return known.roots_in(by_root[root]) if root in by_root else []
+
+    return axis != own and axis in inside_out([own], parts)
 
 
 def leads_to(
     known: SizeClasses, size: Expr, own: str, read: Callable[[str], Collection[object]]
 ) -> bool:
     """True if a size depends on the size of ``own``, not through axes of inputs."""
-    pending, seen = [size], set[str]()
-    while pending:
-        roots = {known.root(p.extent) for p in walk(pending.pop()) if isinstance(p, Size)}
-        if own in roots:
-            return True
-        new = [r for r in sorted(roots - seen, key=known.place) if not read(r)]
-        pending += [known.given[r] for r in new if r in known.given]
-        seen |= roots
-    return False
+
+    def parts(root: str) -> list[str]:
+        open_ = root in known.given and not read(root)
+        return known.roots_in(known.given[root]) if open_ else []
+
+    return own in inside_out(known.roots_in(size), parts)
 
 
 def _strict_parts(parts: Sequence[str], known: Callable[[str], Expr | None]) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from derive.algebra.expr import Expr, Index, free_indices, tensors, walk
+from derive.algebra.expr import Expr, Index, free_indices, inside_out, tensors, walk
 from derive.cost.size_formula import Amount
 from derive.notation.operation import Operation
 from derive.program.argument_types import SizeFormulas
@@ -125,13 +125,8 @@ def _in_parts(d: Derivation, reuse: Reuse) -> tuple[list[Formula], list[Formula]
     A definition of the engine is of the forward if what it defines is saved, or if that reads it.
     """
     named = {f.name: f for f in (*reuse.kept, *d.definitions)}
-    early: set[str] = set()
-    pending = [name for name in named if name in reuse.saved]
-    while pending:
-        name = pending.pop()
-        if name in named and name not in early:
-            early.add(name)
-            pending += tensors(named[name].body)
+    held = [name for name in named if name in reuse.saved]
+    early = {*inside_out(held, lambda name: tensors(named[name].body) & {*named})}
     forward = [*d.equations, *(f for f in named.values() if f.name in early)]
     return forward, [*(f for f in named.values() if f.name not in early), *d.shown]
 

@@ -335,15 +335,11 @@ def _let_formula(let: Let, speech: PresentationNames) -> Formula:
 
 def unguarded_tensors(e: ex.Expr) -> set[str]:
     """Return the tensors read inside e, except in conditions that only guard positions."""
-    found: set[str] = set()
-    pending, met = [e], set[ex.Expr]()
-    while pending:
-        part = pending.pop()
-        if part not in met:
-            met.add(part)
-            found |= {part.tensor} if isinstance(part, ex.Access) else set()
-            pending += [part.position] if isinstance(part, ex.Guard) else part.parts()
-    return found
+
+    def bare(part: ex.Expr) -> tuple[ex.Expr, ...]:
+        return (part.position,) if isinstance(part, ex.Guard) else part.parts()
+
+    return {part.tensor for part in ex.walk(e, bare) if isinstance(part, ex.Access)}
 
 
 def definitions(

@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_940,
-    "derive/algebra": 4_640,
+    "derive": 90_880,
+    "derive/algebra": 4_660,
     "derive/auditing": 6_940,
-    "derive/blocks": 670,
-    "derive/calculus": 7_700,
+    "derive/blocks": 660,
+    "derive/calculus": 7_650,
     "derive/catalog": 1_700,
     "derive/check": 4_690,
     "derive/command": 3_880,
@@ -23,7 +23,7 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 11_890,
     "derive/module": 6_200,
-    "derive/notation": 8_140,
+    "derive/notation": 8_120,
     "derive/program": 7_830,
     "derive/reports": 1_800,
     "derive/show": 2_360,
