@@ -256,14 +256,13 @@ class _Differences:
 
 def _under_roots(lets: Lets) -> set[ex.Expr]:
     """Return what the operands of roots and logarithms read, which are nan below 0."""
+
+    def read(e: ex.Expr) -> tuple[ex.Expr, ...]:
+        let = lets.get(e.tensor) if isinstance(e, ex.Access) else None
+        return e.parts() if let is None else (*e.parts(), let.body)
+
     every = (e for let in lets for e in ex.walk(let.body) if _is_nan_below_0(e))
-    pending, found = [e.parts()[0] for e in every], set[ex.Expr]()
-    while pending:
-        for e in ex.walk(pending.pop()):
-            let = lets.get(e.tensor) if isinstance(e, ex.Access) and e not in found else None
-            pending += [] if let is None else [let.body]
-            found.add(e)
-    return found
+    return set(ex.inside_out((e.parts()[0] for e in every), read))
 
 
 def _is_nan_below_0(e: ex.Expr) -> bool:

@@ -94,11 +94,8 @@ def _check_module(columns: Sequence[Column], asked: tuple[Operation, Path | None
     try:
         function = load_source(op, text)
     except Exception as error:
-        raise DeriveError(
-            f"{op.name}: {path} cannot be imported: {type(error).__name__}: {error}; run `derive "
-            "check` to see how to fix it",
-            kind="stale-module",
-        ) from None
+        reason = f"{type(error).__name__}: {error}"
+        raise _stale(f"{op.name}: {path} cannot be imported: {reason}") from None
     return list(checks_of(op, function, columns=columns_of(text, columns)))
 
 
@@ -117,23 +114,19 @@ def text_of(path: Path) -> str:
         return runtime.standalone(text, _text(beside)) if runtime.imports(text) else text
     except (SyntaxError, KeyError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is no Python: {error}"
-        raise DeriveError(
-            f"{beside}, which {path.name} imports, {reason}; run `derive check` to see how to "
-            "fix it",
-            kind="stale-module",
-        ) from None
+        raise _stale(f"{beside}, which {path.name} imports, {reason}") from None
 
 
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise DeriveError(
-            f"{path} is not UTF-8 text; run `derive check` to see how to fix it",
-            kind="stale-module",
-        ) from None
+        raise _stale(f"{path} is not UTF-8 text") from None
     except OSError as error:
-        raise DeriveError(
-            f"{path} cannot be read: {error.strerror}; run `derive check` to see how to fix it",
-            kind="stale-module",
-        ) from None
+        raise _stale(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _stale(what: str) -> DeriveError:
+    """Return the error of a module that has to be written again."""
+    text = f"{what}; run `derive check` to see how to fix it"
+    return DeriveError(text, kind="stale-module")

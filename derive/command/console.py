@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from derive.errors import DeriveError
+
 if TYPE_CHECKING:
     from derive.command.difference import Difference
 
@@ -26,6 +28,11 @@ def print_json(value: Any) -> None:
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         typer.echo(line)
+
+
+def unwritten(text: str) -> DeriveError:
+    """Return the error of a file or folder that cannot be written."""
+    return DeriveError(text, kind="output-file")
 
 
 def clear() -> None:

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from derive.budget import SECONDS
-from derive.command.console import shown
+from derive.command.console import shown, unwritten
 from derive.command.options import Limit, Operand, Quiet, SpecText, hush, require_one
 from derive.command.project import selected_operation
-from derive.errors import DeriveError
 
 _FORMATS = ("dot", "svg", "pdf", "png")
 
@@ -47,7 +46,7 @@ def graph(
         endings = ", ".join(f".{known}" for known in _FORMATS)
         raise typer.BadParameter(f"{out}: the name of a picture ends in {endings}")
     if out is not None and not out.parent.is_dir():
-        raise DeriveError(f"{out}: the folder {out.parent} does not exist", kind="output-file")
+        raise unwritten(f"{out}: the folder {out.parent} does not exist")
     # Imported before a spec is read, so that the forked reader has them.
     from derive.api import graph as dot
     from derive.site.picture import drawn

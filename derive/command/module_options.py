@@ -25,22 +25,18 @@ def scheduled(given: Sequence[str], names: Collection[str]) -> dict[str, str | N
         name, equals, letter = text.rpartition("=")
         if not equals:
             if len(names) != 1:
-                raise DeriveError(
-                    f"--blocks {text}: several operations are selected; write NAME={text}",
-                    kind="unknown-option",
-                )
+                raise _refused(text, f"several operations are selected; write NAME={text}")
             (name,) = names
         if name not in names:
-            raise DeriveError(
-                f"--blocks {text}: {name} is not one of the selected operations",
-                kind="unknown-option",
-            )
+            raise _refused(text, f"{name} is not one of the selected operations")
         if "," in letter or " " in letter.strip() or name in found:
-            raise DeriveError(
-                f"--blocks {text}: give exactly one index for {name}", kind="unknown-option"
-            )
+            raise _refused(text, f"give exactly one index for {name}")
         found[name] = letter.strip() or None
     return found
+
+
+def _refused(text: str, why: str) -> DeriveError:
+    return DeriveError(f"--blocks {text}: {why}", kind="unknown-option")
 
 
 def build_requests(

@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from derive.command.console import shown
+from derive.command.console import shown, unwritten
 from derive.command.difference import Difference, unwanted
 from derive.command.ownership import PACKAGE, foreign, ours, unified
 from derive.command.transactions import replace
-from derive.errors import DeriveError
 from derive.module.runtime import FILE, imports, missing, runtime
 
 _PACKAGE = "__init__.py"
@@ -80,10 +79,9 @@ def refuse_foreign(out: Path, wanted: Collection[str]) -> None:
     for name in wanted:
         what = "" if name == _PACKAGE else foreign(out / name)
         if what:
-            raise DeriveError(
+            raise unwritten(
                 f"{out / name} is {what}; nothing is written. Move it, rename the operation, or "
-                "choose another folder with --out",
-                kind="output-file",
+                "choose another folder with --out"
             )
 
 
@@ -96,10 +94,9 @@ def _refuse_stranded(out: Path, wanted: Mapping[str, str], asked: Collection[str
             continue
         lacks = missing(path.read_text(encoding="utf-8", errors="replace"), shared or "")
         if lacks:
-            raise DeriveError(
+            raise unwritten(
                 f"{shown(path)} calls {', '.join(lacks)}, which {FILE} would then lack; nothing is "
-                "written. Generate that module too: run `derive generate` without names",
-                kind="output-file",
+                "written. Generate that module too: run `derive generate` without names"
             )
 
 

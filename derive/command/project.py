@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from derive import catalog
 from derive.budget import SECONDS
+from derive.command.console import unwritten
 from derive.errors import DeriveError, SpecError
 
 if TYPE_CHECKING:
@@ -142,11 +143,9 @@ def _project(path: Path, table: Any) -> Project:
 def _folder_name(text: str, what: str) -> str:
     """Return the text; raise a DeriveError if it cannot be the name of a file or folder."""
     if not text.strip():
-        raise DeriveError(f"{what} is empty; name a folder", kind="output-file")
+        raise unwritten(f"{what} is empty; name a folder")
     if "\0" in text:
-        raise DeriveError(
-            f"{what} is {text!r}; a path cannot contain a NUL character", kind="output-file"
-        )
+        raise unwritten(f"{what} is {text!r}; a path cannot contain a NUL character")
     return text
 
 
@@ -161,12 +160,11 @@ def folder_of(out: str | None, project: Project | None) -> Path:
         folder = project.out if project is not None else Path("generated")
     for path in (folder, *folder.parents):
         if path.is_symlink() and not path.exists():
-            raise DeriveError(f"{folder}: {path} is a broken symbolic link", kind="output-file")
+            raise unwritten(f"{folder}: {path} is a broken symbolic link")
         if path.exists():
             if not path.is_dir():
-                raise DeriveError(
-                    f"{folder}: {path} is not a folder; choose another folder for the modules",
-                    kind="output-file",
+                raise unwritten(
+                    f"{folder}: {path} is not a folder; choose another folder for the modules"
                 )
             break
     return folder

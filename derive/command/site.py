@@ -14,7 +14,7 @@ import typer
 
 from derive import catalog
 from derive.budget import SECONDS
-from derive.command.console import count, print_note, progress
+from derive.command.console import count, print_note, progress, unwritten
 from derive.command.options import Limit, Quiet, hush
 from derive.command.parallel import each
 from derive.command.project import lines_of, operations_of, spec_files
@@ -118,13 +118,9 @@ def _prepare(out: Path) -> None:
     from derive.site.build import MARKER
 
     if out.exists() and not out.is_dir():
-        raise DeriveError(
-            f"{out} is not a folder; choose another folder for the site", kind="output-file"
-        )
+        raise unwritten(f"{out} is not a folder; choose another folder for the site")
     if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
-        raise DeriveError(
-            f"{out} has files that are no site of derive; choose another folder", kind="output-file"
-        )
+        raise unwritten(f"{out} has files that are no site of derive; choose another folder")
     out.mkdir(parents=True, exist_ok=True)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from derive.command.console import print_lines, shown
+from derive.command.console import print_lines, shown, unwritten
 from derive.command.project import find_project
 from derive.errors import DeriveError
 
@@ -43,18 +43,14 @@ def new(
         )
     path = Path(f"{name}.derive") if out is None else out
     if path.suffix != ".derive":
-        raise DeriveError(
-            f"{path}: a spec in index notation has a name that ends in .derive", kind="output-file"
-        )
+        raise unwritten(f"{path}: a spec in index notation has a name that ends in .derive")
     if not path.parent.is_dir():
-        raise DeriveError(f"{path}: the folder {path.parent} does not exist", kind="output-file")
+        raise unwritten(f"{path}: the folder {path.parent} does not exist")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(_START.format(name=name))
     except FileExistsError:
-        raise DeriveError(
-            f"{path} exists; choose another name with --out", kind="output-file"
-        ) from None
+        raise unwritten(f"{path} exists; choose another name with --out") from None
     project = find_project(Path.cwd())
     listed = project is not None and path.resolve() in {p.resolve() for p in project.specs}
     lines = [

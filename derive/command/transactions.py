@@ -18,8 +18,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from derive.command.console import unwritten
 from derive.command.ownership import foreign
-from derive.errors import DeriveError
 
 _SOON = 0.5
 """Seconds until a waiting generator reports what it waits for."""
@@ -27,11 +27,6 @@ _MOMENT = 10
 """Seconds that moving files into place may take."""
 _PATIENCE = 600
 """Seconds until a waiting generator gives up."""
-
-
-def _unwritten(text: str) -> DeriveError:
-    """Return the error of files that cannot be written."""
-    return DeriveError(text, kind="output-file")
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
             try:
                 lock.acquire(timeout=_PATIENCE)
             except Timeout:
-                raise _unwritten(
+                raise unwritten(
                     f"{places.holder()} is still generating {out}; try again later"
                 ) from None
         with _released(lock, places):
@@ -103,7 +98,7 @@ def _prepared(out: Path) -> _StagingPaths:
         places.lock.touch()
     except OSError as error:
         reason = f"{error.filename} cannot be written: {error.strerror}"
-        raise _unwritten(f"{out}: {reason}; nothing has changed") from None
+        raise unwritten(f"{out}: {reason}; nothing has changed") from None
     return places
 
 
@@ -122,7 +117,7 @@ def settle(out: Path) -> None:
         lock.acquire(timeout=_MOMENT if places.ready.exists() else 0)
     except Timeout:
         if places.ready.exists():
-            raise _unwritten(f"{places.holder()} is writing to {out}; try again later") from None
+            raise unwritten(f"{places.holder()} is writing to {out}; try again later") from None
     except OSError:
         if places.ready.exists():
             raise
@@ -154,7 +149,7 @@ def replace(out: Path, texts: Mapping[str, bytes], gone: Sequence[str]) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         where = error.filename or out
-        raise _unwritten(f"{where} cannot be written: {reason}; nothing has changed") from None
+        raise unwritten(f"{where} cannot be written: {reason}; nothing has changed") from None
     _flush(places.ready.parent)
     _move(out, places.ready)
 
@@ -237,7 +232,7 @@ def _move(out: Path, ready: Path) -> None:
             for place in removals:
                 os.unlink(place)
     except OSError as error:
-        raise _unwritten(
+        raise unwritten(
             f"{error.filename2 or error.filename} cannot be replaced: {error.strerror}; fix that, "
             "and the next run moves the remaining files into place"
         ) from None

@@ -266,11 +266,8 @@ def known_names(op: Operation, wrt: Sequence[str] | None) -> tuple[str, ...] | N
     known, wrt = names_with_gradient(op), [wrt] if isinstance(wrt, str) else wrt
     for name in wrt:
         if name not in known:
-            raise DeriveError(
-                f"{op.name} has no gradient of {name}; it has gradients of "
-                f"{', '.join(known) or 'nothing'}",
-                kind="unknown-gradient",
-            )
+            there = ", ".join(known) or "nothing"
+            raise _without_gradient(op, f"no gradient of {name}; it has gradients of {there}")
     return tuple(dict.fromkeys(wrt))
 
 
@@ -313,18 +310,14 @@ def known_target(op: Operation, of: str | None, outputs: Sequence[str] | None = 
         if of in floats:
             return of
         known = ", ".join(floats) or "none"
-        raise DeriveError(
-            f"{op.name} has no differentiable output {of!r}; it has {known}",
-            kind="unknown-gradient",
-        )
+        raise _without_gradient(op, f"no differentiable output {of!r}; it has {known}")
     for found in (floats, numbers):
         if len(found) == 1:
             return found[0]
     if not floats:
-        raise DeriveError(
-            f"{op.name} has no differentiable output, and so no gradients", kind="unknown-gradient"
-        )
-    raise DeriveError(
-        f"{op.name} has several outputs; choose one with of=: {', '.join(floats)}",
-        kind="unknown-gradient",
-    )
+        raise _without_gradient(op, "no differentiable output, and so no gradients")
+    raise _without_gradient(op, f"several outputs; choose one with of=: {', '.join(floats)}")
+
+
+def _without_gradient(op: Operation, what: str) -> DeriveError:
+    return DeriveError(f"{op.name} has {what}", kind="unknown-gradient")

@@ -13,6 +13,7 @@ from sympy import Idx, Indexed, Symbol
 from sympy.codegen import cfunctions
 from sympy.core.relational import Relational
 from sympy.core.sympify import _sympify
+from sympy.logic.boolalg import BooleanAtom
 
 from derive.algebra.functions import FUNCTIONS, POWERS
 from derive.errors import SpecError
@@ -300,9 +301,6 @@ class Terms:
         no = syntax.Negation(c)
         return syntax.Either((syntax.Both((c, a)), syntax.Both((no, b))))
 
-    def _truth(self, e: Any) -> Raw:
-        return syntax.ApplySyntax("true" if e else "false", ())
-
     def _extreme(self, e: Any) -> Raw:
         name = "maximum" if isinstance(e, sympy.Max) else "minimum"
         first, *rest = sorted(e.args, key=lambda a: bool(a.is_Number))
@@ -310,9 +308,6 @@ class Terms:
         for arg in rest:
             result = syntax.ApplySyntax(name, (result, self.value(arg)))
         return result
-
-    def _rest(self, e: Any) -> Raw:
-        return syntax.rest(*map(self.value, e.args))
 
     def _reciprocal(self, e: Any) -> Raw:
         """cot x = 1/tan x, and so on."""
@@ -332,9 +327,6 @@ class Terms:
     def _imaginary(self, e: Any) -> Raw:
         """SymPy's |exp(sin(x))| is exp(sin(re(x))*cosh(im(x)))."""
         return syntax.NumberSyntax(Fraction(0))
-
-    def _iverson(self, e: Any) -> Raw:
-        return syntax.Bracket(self.value(e.args[0]))
 
     def _tensor(self, e: Any) -> Raw:
         self._refuse(f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number")
@@ -360,14 +352,14 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (Relational, Terms._relation),
     (sympy.And | sympy.Or | sympy.Not, Terms._logic),
     (sympy.ITE, Terms._if_then_else),
-    (sympy.logic.boolalg.BooleanAtom, Terms._truth),
+    (BooleanAtom, lambda _, e: syntax.ApplySyntax("true" if e else "false", ())),
     (sympy.Max | sympy.Min, Terms._extreme),
-    (sympy.Mod, Terms._rest),
+    (sympy.Mod, lambda terms, e: syntax.rest(*map(terms.value, e.args))),
     (tuple(_RECIPROCALS), Terms._reciprocal),
     (sympy.polygamma, Terms._polygamma),
     (sympy.re | sympy.conjugate | heads.Holds, Terms._argument),
     (sympy.im, Terms._imaginary),
-    (heads.Iverson, Terms._iverson),
+    (heads.Iverson, lambda terms, e: syntax.Bracket(terms.value(e.args[0]))),
     (sympy.IndexedBase, Terms._tensor),
 )
 """Node class and its translation, the first that fits."""

@@ -8,14 +8,14 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_880,
+    "derive": 90_840,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 660,
     "derive/calculus": 7_650,
     "derive/catalog": 1_700,
     "derive/check": 4_690,
-    "derive/command": 3_880,
+    "derive/command": 3_860,
     "derive/cost": 500,
     "derive/examples": 1_100,
     "derive/kernels": 3_300,
@@ -23,7 +23,7 @@ LIMITS = {
     "derive/loaded": 100,
     "derive/lowering": 11_890,
     "derive/module": 6_200,
-    "derive/notation": 8_120,
+    "derive/notation": 8_110,
     "derive/program": 7_830,
     "derive/reports": 1_800,
     "derive/show": 2_360,
