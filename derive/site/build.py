@@ -7,7 +7,7 @@ part of a second. With ``live``, the site has a page that derives in the browser
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -45,15 +45,6 @@ _EXAMPLE = "softmax"
 
 
 @dataclass(frozen=True)
-class Link:
-    """A link on top of a page; ``current`` is the attribute that marks the page itself."""
-
-    address: str
-    title: str
-    current: str
-
-
-@dataclass(frozen=True)
 class Page:
     """What every template needs: titles, and the way to the root of the site."""
 
@@ -61,7 +52,7 @@ class Page:
     description: str
     root: str
     home: str
-    navigation: tuple[Link, ...]
+    navigation: Sequence[Mapping[str, str]]
     footer: str = f"derive {__version__}. Static pages, without requests to other machines."
 
 
@@ -78,13 +69,13 @@ def _page(
     address: str, title: str, description: str, whole: bool = True, live: bool = False
 ) -> Page:
     """Return what a page needs; without the ``whole`` site, there is the guide alone."""
-    links = (
-        Link(to, name, ' aria-current="page"' if to == address else "")
+    links = [
+        {"address": to, "title": name, "current": ' aria-current="page"' if to == address else ""}
         for to, name in NAVIGATION
         if (live if to == LIVE else whole or to in documents())
-    )
+    ]
     home = "index.html" if whole else GUIDE
-    return Page(title, description, "../" * address.count("/"), home, tuple(links))
+    return Page(title, description, "../" * address.count("/"), home, links)
 
 
 def _rendered(name: str, page: Page, view: Any) -> str:

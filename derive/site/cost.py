@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 from derive.cost.size_formula import Amount
 from derive.notation.operation import Operation
@@ -11,35 +11,20 @@ from derive.reports.result import Cost
 from derive.site.plot import plots
 
 
-@dataclass(frozen=True)
-class CostRow:
-    """A line of the table of costs: what, in the forward, in the backward."""
-
-    what: str
-    forward: str
-    backward: str
-
-
-@dataclass(frozen=True)
-class CostView:
-    """The cost of one option: formulas in the sizes, and charts over one size."""
-
-    rows: tuple[CostRow, ...]
-    kept: str
-    own: str
-    plots: tuple[str, ...]
-
-
-def cost_view(op: Operation, cost: Cost) -> CostView:
-    """Return the table and the charts of a cost."""
-    return CostView(tuple(_rows(cost)), str(cost.saved_bytes), str(cost.own_bytes), plots(op, cost))
-
-
-def _rows(cost: Cost) -> Iterator[CostRow]:
+def cost_view(op: Operation, cost: Cost) -> dict[str, Any]:
+    """Return the table of one option, formulas in the sizes, and its charts over one size."""
     works = cost.forward, cost.backward
-    yield CostRow("flops", *(str(w.flops) for w in works))
-    yield CostRow("passes over full tensors", *(str(w.passes) for w in works))
-    yield CostRow("largest intermediate", *(_most(w.largest) for w in works))
+    rows = {
+        "flops": [str(work.flops) for work in works],
+        "passes over full tensors": [str(work.passes) for work in works],
+        "largest intermediate": [_most(work.largest) for work in works],
+    }
+    return {
+        "rows": [{"what": x, "forward": f, "backward": b} for x, (f, b) in rows.items()],
+        "kept": str(cost.saved_bytes),
+        "own": str(cost.own_bytes),
+        "plots": plots(op, cost),
+    }
 
 
 def _most(amounts: Sequence[Amount]) -> str:

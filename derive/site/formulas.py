@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from derive.notation.operation import Operation
 from derive.reports.formula import DerivationStep, Formula
@@ -11,27 +11,6 @@ from derive.reports.result import Derivation, steps_of
 from derive.show.formula import sides
 from derive.show.mathml import MathML, Partial, aligned, parts
 from derive.site.code import anchor
-
-
-@dataclass(frozen=True)
-class FormulaView:
-    """A formula in two parts, its anchor ("" if it stands above already), and its line or 0."""
-
-    name: str
-    anchor: str
-    left: str
-    right: str
-    line: int
-
-
-@dataclass(frozen=True)
-class StepView:
-    """A step: its rule and identity, the formula after it, and whether its value was checked."""
-
-    rule: str
-    states: str
-    formula: str
-    checked: bool
 
 
 def style_of(op: Operation, d: Derivation) -> MathML:
@@ -57,13 +36,16 @@ def symbol(style: MathML, name: str, output: str) -> str:
     return style.whole(f"{style.name(name)}{style.relations['==']}{fraction}")
 
 
-def row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> FormulaView:
+def row(f: Formula, style: MathML, lines: Mapping[str, int], taken: set[str]) -> dict[str, Any]:
+    """Return a formula in two parts, its anchor ("" if it stands above already), its line or 0."""
     left, right = parts(f.sides(style))
     own = "" if f.name in taken else anchor(f.name)
     taken.add(f.name)
-    return FormulaView(f.name, own, left, right, lines.get(f.name, 0))
+    line = lines.get(f.name, 0)
+    return {"name": f.name, "anchor": own, "left": left, "right": right, "line": line}
 
 
-def step(of: DerivationStep, style: MathML, checked: bool) -> StepView:
-    equation = sides(of.name, of.axes, of.after, style)
-    return StepView(of.rule, of.states, aligned([equation]), checked)
+def step(of: DerivationStep, style: MathML, checked: bool) -> dict[str, Any]:
+    """Return a step: its rule, the formula after it, and whether its value was checked."""
+    formula = aligned([sides(of.name, of.axes, of.after, style)])
+    return {"rule": of.rule, "states": of.states, "formula": formula, "checked": checked}

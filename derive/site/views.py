@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from derive.algebra.expr import Call, Reduce, walk
 from derive.api import derivation, graph_data, source
@@ -15,9 +16,9 @@ from derive.reports.result import Derivation, steps_of
 from derive.show.identities import AxisFunction
 from derive.show.mathml import aligned
 from derive.site.code import block, listing, owners
-from derive.site.cost import CostView, cost_view
+from derive.site.cost import cost_view
 from derive.site.documents import conventions, measured
-from derive.site.formulas import FormulaView, StepView, row, step, style_of, symbol
+from derive.site.formulas import row, step, style_of, symbol
 from derive.site.picture import inline
 
 _LINES = "line"
@@ -45,74 +46,7 @@ class Entry:
         return self.operation.name
 
 
-@dataclass(frozen=True)
-class Derived:
-    """A formula with the steps that lead to it."""
-
-    name: str
-    title: str
-    steps: tuple[StepView, ...]
-
-
-@dataclass(frozen=True)
-class OptionView:
-    """All about one option of a choice, or about an operation without one."""
-
-    title: str
-    equations: tuple[FormulaView, ...]
-    definitions: tuple[FormulaView, ...]
-    symbols: tuple[str, ...]
-    gradients: tuple[FormulaView, ...]
-    rewritten: tuple[StepView, ...]
-    derived: tuple[Derived, ...]
-    saved: str
-    recognised: tuple[tuple[str, str, str], ...]
-    cost: CostView
-    picture: str
-    """The graph as SVG, or "" where it is not drawn."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A measured ratio, and its length in percent of the longest."""
-
-    what: str
-    ratio: float
-    length: float
-
-
-@dataclass(frozen=True)
-class Convention:
-    """What the gradient of a function is at its kinks and ties, and where the guide says so."""
-
-    name: str
-    place: str
-    said: str
-
-
-@dataclass(frozen=True)
-class OperationView:
-    """The page of an operation."""
-
-    name: str
-    family: str
-    signature: str
-    description: str
-    spec: str
-    is_wide: bool
-    options: tuple[OptionView, ...]
-    plain: str
-    production: str
-    production_lines: int
-    steps: int
-    checked: int
-    bars: tuple[Bar, ...]
-    conventions: tuple[Convention, ...]
-    checks: tuple[tuple[str, str], ...]
-    more_checks: int
-
-
-def operation_view(entry: Entry, drawn: bool = False) -> OperationView:
+def operation_view(entry: Entry, drawn: bool = False) -> dict[str, Any]:
     """Return the page of an operation; the work is here. If ``drawn``, it has its graphs."""
     op = entry.operation
     found = [derivation(op, option) for option, _ in options(op)]
@@ -127,32 +61,36 @@ def operation_view(entry: Entry, drawn: bool = False) -> OperationView:
             first.setdefault(name, n)
     taken: set[str] = set()
     pictures = inline([graph_data(op, d.option) for d in found]) if drawn else [""] * len(found)
-    views = tuple(
+    views = [
         _option_view(op, d, first, taken, picture)
         for d, picture in zip(found, pictures, strict=True)
-    )
-    steps = [s for v in views for s in (*v.rewritten, *(s for f in v.derived for s in f.steps))]
+    ]
+    derived = [s for view in views for d in view["derived"] for s in d["steps"]]
+    steps = [*derived, *(s for view in views for s in view["rewritten"])]
     ratios = measured().get(op.name, ())
     bars = [*ratios, ("the other", 1.0)] if ratios else []
     longest = max((ratio for _, ratio in bars), default=1)
-    return OperationView(
-        name=op.name,
-        family=entry.family,
-        signature=entry.signature,
-        description=entry.description,
-        spec=block(entry.text or str(op), "derive"),
-        is_wide=max(len(str(f)) for d in found for f in _formulas(d)) > _WIDE,
-        options=views,
-        plain=listing(plain, _LINES, lines),
-        production=listing(production, "production", owners(production, names, chosen)),
-        production_lines=production.count("\n"),
-        steps=len(steps),
-        checked=sum(s.checked for s in steps),
-        bars=tuple(Bar(what, ratio, round(100 * ratio / longest, 1)) for what, ratio in bars),
-        conventions=tuple(_conventions(op)),
-        checks=tuple((c.name, c.states) for c in GRADIENTS),
-        more_checks=len(QUICK) - len(GRADIENTS),
-    )
+    return {
+        "name": op.name,
+        "family": entry.family,
+        "signature": entry.signature,
+        "description": entry.description,
+        "spec": block(entry.text or str(op), "derive"),
+        "is_wide": max(len(str(f)) for d in found for f in _formulas(d)) > _WIDE,
+        "options": views,
+        "plain": listing(plain, _LINES, lines),
+        "production": listing(production, "production", owners(production, names, chosen)),
+        "production_lines": production.count("\n"),
+        "steps": len(steps),
+        "checked": sum(s["checked"] for s in steps),
+        "bars": [
+            {"what": what, "ratio": ratio, "length": round(100 * ratio / longest, 1)}
+            for what, ratio in bars
+        ],
+        "conventions": list(_conventions(op)),
+        "checks": [(c.name, c.states) for c in GRADIENTS],
+        "more_checks": len(QUICK) - len(GRADIENTS),
+    }
 
 
 def example(entry: Entry) -> tuple[str, str, str]:
@@ -176,37 +114,42 @@ def _formulas(d: Derivation) -> tuple[Formula, ...]:
 
 def _option_view(
     op: Operation, d: Derivation, lines: Mapping[str, int], taken: set[str], picture: str
-) -> OptionView:
+) -> dict[str, Any]:
+    """Return all about one option of a choice, or about an operation without one."""
     style = style_of(op, d)
     marks = dict(zip(map(id, steps_of(d)), verdicts(op, d), strict=True))
 
-    def table(formulas: Sequence[Formula]) -> tuple[FormulaView, ...]:
-        return tuple(row(f, style, lines, taken) for f in formulas)
+    def table(formulas: Sequence[Formula]) -> list[dict[str, Any]]:
+        return [row(f, style, lines, taken) for f in formulas]
 
-    def steps(log: Sequence[DerivationStep]) -> tuple[StepView, ...]:
-        return tuple(step(s, style, marks.get(id(s)) is True) for s in log)
+    def steps(log: Sequence[DerivationStep]) -> list[dict[str, Any]]:
+        return [step(s, style, marks.get(id(s)) is True) for s in log]
 
     choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
-    return OptionView(
-        title="" if d.option is None else f'{choice}="{d.option}"',
-        equations=table(d.equations),
-        definitions=table(d.definitions),
-        symbols=tuple(symbol(style, name, output) for output, name in d.cotangents),
-        gradients=table(d.shown),
-        rewritten=steps(d.rewritten),
-        derived=tuple(
-            Derived(f.name, style.whole(style.access(f.name, ())), steps(f.steps))
-            for f in (*d.adjoints, *d.gradients.values())
-            if f.steps
-        ),
-        saved=", ".join(d.saved) or "nothing",
-        recognised=d.recognised,
-        cost=cost_view(op, d.cost),
-        picture=picture,
-    )
+    derived = [f for f in (*d.adjoints, *d.gradients.values()) if f.steps]
+    return {
+        "title": "" if d.option is None else f'{choice}="{d.option}"',
+        "equations": table(d.equations),
+        "definitions": table(d.definitions),
+        "symbols": [symbol(style, name, output) for output, name in d.cotangents],
+        "gradients": table(d.shown),
+        "rewritten": steps(d.rewritten),
+        "derived": [
+            {
+                "name": f.name,
+                "title": style.whole(style.access(f.name, ())),
+                "steps": steps(f.steps),
+            }
+            for f in derived
+        ],
+        "saved": ", ".join(d.saved) or "nothing",
+        "recognised": d.recognised,
+        "cost": cost_view(op, d.cost),
+        "picture": picture,  # the graph as SVG, or "" where it is not drawn
+    }
 
 
-def _conventions(op: Operation) -> Iterator[Convention]:
+def _conventions(op: Operation) -> Iterator[Mapping[str, str]]:
     """Yield the conventions of the functions and reductions in the equations."""
     met: set[str] = set()
     for equation in op.equations:
@@ -216,4 +159,5 @@ def _conventions(op: Operation) -> Iterator[Convention]:
             if name in conventions() and name not in met:
                 assert name is not None
                 met.add(name)
-                yield Convention(name, *conventions()[name])
+                place, said = conventions()[name]
+                yield {"name": name, "place": place, "said": said}
