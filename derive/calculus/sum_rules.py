@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from derive.algebra import expr as ex
 from derive.algebra.factor import to_tree
-from derive.algebra.match import match
+from derive.algebra.match import Binding, match
 from derive.algebra.poly import (
     ZERO,
     Poly,
@@ -353,23 +353,31 @@ def _defining_name(
     opened: Sequence[str] | set[str] = (),
 ) -> tuple[Fraction, ex.Access, list[ex.Expr]] | None:
     """(coefficient, name, remaining cofactors) of a definition that this sum is an instance of."""
-    target = make_term(Fraction(1), binders, factors)
     for let in lets.totals(tensors_of(factors)):
-        if let.name in opened:
-            continue
         (definition,) = let.body.terms
-        bound = frozenset(definition.binders)
-        inside = tuple(f for f in definition.factors if ex.free_indices(f) & bound)
-        pattern = Term(target.coef, definition.binders, inside)
-        for binding in match(pattern, target, frozenset(let.formals), {}):
-            name = lets.instance(let, binding)
-            if name is None:
-                continue
-            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
-            rest = divided(beside, outside)
-            if rest is not None:
+        for binding, rest in sum_instances(definition, let.formals, binders, factors, beside):
+            name = None if let.name in opened else lets.instance(let, binding)
+            if name is not None:
                 return definition.coef, name, rest
     return None
+
+
+def sum_instances(
+    definition: Term,
+    formals: Sequence[ex.Index],
+    binders: tuple[ex.Index, ...],
+    factors: tuple[ex.Expr, ...],
+    beside: Sequence[ex.Expr],
+) -> Iterator[tuple[Binding, list[ex.Expr]]]:
+    """(values of the formals, cofactors left) for each way in which the definition gives a sum."""
+    bound = frozenset(definition.binders)
+    inside = tuple(f for f in definition.factors if ex.free_indices(f) & bound)
+    pattern = Term(Fraction(1), definition.binders, inside)
+    for binding in match(pattern, make_term(Fraction(1), binders, factors), frozenset(formals), {}):
+        outside = (substitute(f, binding) for f in definition.factors if f not in inside)
+        rest = divided(beside, [*outside])
+        if rest is not None and binding.keys() >= {*formals}:
+            yield binding, rest
 
 
 def divided(factors: Sequence[ex.Expr], by: Sequence[ex.Expr]) -> list[ex.Expr] | None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from functools import cache
 from itertools import combinations
 from typing import Any
 
-from derive.algebra.expr import Access, Expr, free_indices, tensors
+from derive.algebra.expr import Access, Expr, tensors
 from derive.algebra.factor import factor
 from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, atom, make_term, poly, scale
 from derive.algebra.rules import Step
-from derive.algebra.substitution import substitute
 from derive.calculus.adjoint import Adjoint
 from derive.calculus.lets import inline
 from derive.calculus.softmax import sums_apart
-from derive.calculus.sum_rules import divided
+from derive.calculus.sum_rules import sum_instances
 from derive.calculus.unit import Unit
 from derive.cost.costs import costs_of
 from derive.errors import no_recursion_leaves
@@ -128,20 +126,13 @@ def _matching_access(pattern: Poly | Term, target: Poly | Term, other: Adjoint) 
 def _with_sum_named(t: Term, other: Adjoint) -> Term:
     """Replace a sum in the term, and its cofactors in the other gradient, by its name."""
     (definition,) = other.body.terms
-    bound = frozenset(definition.binders)
-    inside = tuple(f for f in definition.factors if free_indices(f) & bound)
-    pattern = Term(Fraction(1), definition.binders, inside)
     for binders, factors in sums_apart(t):
-        target = make_term(Fraction(1), binders, factors)
-        for binding in match(pattern, target, frozenset(other.formals), {}):
-            if not all(i in binding for i in other.formals):
-                continue
-            outside = [substitute(f, binding) for f in definition.factors if f not in inside]
-            rest = divided([f for f in t.factors if f not in factors], outside)
-            if rest is not None:
-                name = Access(other.name, tuple(binding[i] for i in other.formals))
-                left = [i for i in t.binders if i not in binders]
-                return make_term(t.coef / definition.coef, left, [*rest, name])
+        beside = [f for f in t.factors if f not in factors]
+        found = sum_instances(definition, other.formals, binders, factors, beside)
+        for binding, rest in found:
+            name = Access(other.name, tuple(binding[i] for i in other.formals))
+            left = [i for i in t.binders if i not in binders]
+            return make_term(t.coef / definition.coef, left, [*rest, name])
     return t
 
 
