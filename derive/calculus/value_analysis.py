@@ -77,8 +77,8 @@ class ValueFacts:
                 return self._of_softmax(kind, body, condition)
             case ex.Call():
                 return self._of_call(e)
-            case ex.Pow(base, ex.Num()):
-                return self._of_power(e, self.facts(base))
+            case ex.Pow(base, ex.Num(exponent)):
+                return self._of_power(e, self.facts(base), exponent)
             case ex.Guard(_, position, elsewhere):
                 return _hull([self.facts(position), self.facts(elsewhere)])
             case ex.Where(_, then, other):
@@ -151,9 +151,7 @@ class ValueFacts:
         nonzero = row.open or row.least > 0 or row.most < 0
         return Facts(row.least, row.most, nonzero, True, defined, moderate)
 
-    def _of_power(self, e: ex.Pow, base: Facts) -> Facts:
-        assert isinstance(e.exponent, ex.Num)
-        exponent = e.exponent.value
+    def _of_power(self, e: ex.Pow, base: Facts, exponent: Fraction) -> Facts:
         if exponent < 0 and isinstance(e.base, Poly) and _is_selection_count(e.base):
             return Facts(0, 1, True, False, False)
         low, high = _power_range(base, exponent)

@@ -44,6 +44,8 @@ from derive.notation.syntax import (
     show,
 )
 
+_Named = syntax.NameSyntax | syntax.Item
+
 
 class Bodies:
     """Translates the bodies of one operation in order, and records the sources of sizes."""
@@ -216,8 +218,7 @@ class Bodies:
             f"{show(e)} is not allowed here; a group or a composite must be a whole axis position",
         )
 
-    def _named(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
-        assert isinstance(e, syntax.NameSyntax | syntax.Item)
+    def _named(self, e: _Named, env: Env, guarded: bool) -> ex.Expr:
         name = e.name
         d = self.declared
         if isinstance(e, syntax.NameSyntax):
@@ -271,8 +272,7 @@ class Bodies:
             f"sum[{star}{e.name}](...), or add it to {left}{size}",
         )
 
-    def _access(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
-        assert isinstance(e, syntax.NameSyntax | syntax.Item)
+    def _access(self, e: _Named, env: Env, guarded: bool) -> ex.Expr:
         d = self.declared
         name = e.name
         if name in d.equations and name not in self._defined:
@@ -330,8 +330,7 @@ class Bodies:
 
     # functions
 
-    def _apply(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
-        assert isinstance(e, syntax.ApplySyntax)
+    def _apply(self, e: syntax.ApplySyntax, env: Env, guarded: bool) -> ex.Expr:
         name, args = e.function, e.args
         if name == "size":
             return self._size(e, env)
@@ -366,8 +365,7 @@ class Bodies:
 
     # heads with indices
 
-    def _bind(self, e: Raw, env: Env, guarded: bool) -> ex.Expr:
-        assert isinstance(e, syntax.Bind)
+    def _bind(self, e: syntax.Bind, env: Env, guarded: bool) -> ex.Expr:
         e = taken(e)
         if e.kind in KEEPING:
             return self._keeping(e, env, guarded)

@@ -9,22 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-GREEK = dict(
-    zip(
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
-        "upsilon phi chi psi omega".split(),
-        "αβγδεζηθικλμνξπρστυφχψω",
-        strict=True,
-    )
+_SMALL = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
+    "upsilon phi chi psi omega"
 )
-
-_CAPITALS = dict(
-    zip(
-        "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
-        "ΓΔΘΛΞΠΣΥΦΨΩ",
-        strict=True,
-    )
-)
+_LARGE = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+GREEK = dict(zip(_SMALL.split(), "αβγδεζηθικλμνξπρστυφχψω", strict=True))
+_CAPITALS = dict(zip(_LARGE.split(), "ΓΔΘΛΞΠΣΥΦΨΩ", strict=True))
 _LETTERS = {letter: name for name, letter in (GREEK | _CAPITALS).items()}
 """The commands of Greek letters."""
 
