@@ -146,10 +146,7 @@ def _pull_factors(products: Sequence[_Product]) -> Expr:
         rest = []
     groups = _group_cofactors(pulled)
     sums = [_flat_mul(_nest_cases(outer), _nest_cases(inner)) for outer, inner in groups]
-    if sums and not rest:
-        nested = sums.pop()
-    else:
-        nested = _nest_apart(rest)
+    nested = sums.pop() if sums and not rest else _nest_apart(rest)
     for e in reversed(sums):
         nested = _flat_add(e, nested)
     return nested

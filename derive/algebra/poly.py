@@ -308,10 +308,8 @@ def _skeleton(e: Expr, this: Index, bound: frozenset[Index]) -> Any:
         return ("?", e.extent) if e in bound else ("=", sort_key(e))
     if not (free_indices(e) & bound):
         return ("=", sort_key(e))
-    head = [type(e).__name__]
-    for name in ("tensor", "function", "op", "coef"):
-        if hasattr(e, name):
-            head.append(str(getattr(e, name)))
+    names = ("tensor", "function", "op", "coef")
+    head = [type(e).__name__, *(str(getattr(e, name)) for name in names if hasattr(e, name))]
     children = [_skeleton(part, this, bound) for part in e.parts()]
     if isinstance(e, Poly | Term):
         children.sort()

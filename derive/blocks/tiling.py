@@ -193,7 +193,7 @@ class _StageBuilder:
         else:
             given = {(t, None): t for t in sorted(self._reads(names))}
         read = set(given)
-        self._complete(given, made, looped)
+        self._complete(given, looped)
         order = [*self.inputs, *self.equations]
         entries = sorted(given, key=lambda k: (order.index(k[0]), k[1] is not None))
         tensors = [self._tensor(given[k], *k, reader) for k in entries]
@@ -218,9 +218,7 @@ class _StageBuilder:
             extent=reader.local.extent if reader is not None else "",
         )
 
-    def _complete(
-        self, given: dict[tuple[str, int | None], str], made: Sequence[Equation], looped: bool
-    ) -> None:
+    def _complete(self, given: dict[tuple[str, int | None], str], looped: bool) -> None:
         """Add unread inputs that provide a dtype, or sizes of tensors that may be None."""
         required = [t for t in self.op.inputs if t.default is None]
         here = {tensor for tensor, _ in given}
@@ -236,13 +234,9 @@ class _StageBuilder:
             if self.inputs[name].default is not None:
                 for axis in self.inputs[name].axes:
                     if isinstance(axis, Index):
-                        wanted += [t for t in required if axis in t.axes and t.kind == "float"][
-                            :1
-                        ] or [
-                            t
-                            for t in required
-                            if any(isinstance(i, Index) and i.extent == axis.extent for i in t.axes)
-                        ][:1]
+                        alike = [t for t in required if axis.extent in _extents_of(t)]
+                        exact = [t for t in required if axis in t.axes and t.kind == "float"]
+                        wanted += (exact or alike)[:1]
         for t in wanted:
             if t.name not in {tensor for tensor, _ in given}:
                 axes = [n for n, i in enumerate(t.axes) if i is self.roles.index]
@@ -307,6 +301,10 @@ class _StageBuilder:
             group = own.group and (bool(told) or name in groups)
             extents.append(Extent(name, group, told, size))
         return extents, sizes
+
+
+def _extents_of(t: Tensor) -> list[str]:
+    return [i.extent for i in t.axes if isinstance(i, Index)]
 
 
 class _Reader:

@@ -313,20 +313,13 @@ class SizeSolver:
                 continue
             bounds: list[SizeBound] = []
             for reading in found:
-                if (
-                    self._known.root(reading.axis) == own
-                    and len(reading.position.coefficients) == 1
-                ):
-                    if not reading.position.constant.terms:
-                        continue
-                bounds += bound(
-                    reading.position,
-                    own,
-                    self._known.root(reading.axis),
-                    self._known.root,
-                    reading.reading.at,
-                    f"axis {reading.axis.rpartition('@')[2]} of {reading.reading.tensor}",
-                )
+                position, axis = reading.position, self._known.root(reading.axis)
+                alone = len(position.coefficients) == 1 and not position.constant.terms
+                if alone and axis == own:
+                    continue
+                where = f"axis {reading.axis.rpartition('@')[2]} of {reading.reading.tensor}"
+                at = reading.reading.at
+                bounds += bound(position, own, axis, self._known.root, at, where)
             del waiting[letter]
             size = smallest(bounds)
             if size is None:

@@ -60,7 +60,7 @@ class Names:
         """True if e is a symbol of a size."""
         return isinstance(e, Symbol) and e.name in self.sizes
 
-    def whole(self, index: Any, upper: Any) -> bool:
+    def whole(self, upper: Any) -> bool:
         """True if 0..upper is the whole range of the index."""
         extent = upper + 1
         return isinstance(extent, heads.SizeSymbol | Integer) or self.is_size(extent)

@@ -245,7 +245,7 @@ class Terms:
                     f"{upper} - 1) or {index} alone"
                 )
             found.append(syntax.Compare(self.value(lower), (("<=", name),)))
-        if not self.names.whole(index, upper) or (lower != 0 and upper.is_Integer):
+        if not self.names.whole(upper) or (lower != 0 and upper.is_Integer):
             found.append(syntax.Compare(name, (("<=", self.value(upper)),)))
         if found and starred:
             self._refuse(f"group *{index} has no limits; sum over all of it")
