@@ -127,11 +127,10 @@ def _of_index(equation: Equation, index: ex.Index) -> Equation:
 # -------------------------------------------------------------------- sums
 
 
-def _is_index_sum(equation: Equation, index: ex.Index, body: ex.Expr | None = None) -> bool:
+def _is_index_sum(equation: Equation, index: ex.Index) -> bool:
     """True if the equation is exactly a sum over the index."""
     whole = equation.body
-    is_sum = isinstance(whole, ex.Reduce) and whole.kind == "sum" and index in whole.indices
-    return is_sum and (body is None or body is whole)
+    return isinstance(whole, ex.Reduce) and whole.kind == "sum" and index in whole.indices
 
 
 def _sums_apart(equation: Equation, index: ex.Index, taken: set[str]) -> Iterator[Equation]:
@@ -190,11 +189,8 @@ def _with_block_index(e: ex.Reduce, index: ex.Index) -> ex.Reduce:
 def _check(equation: Equation, index: ex.Index) -> None:
     """Raise an error if an equation uses the index in a way that blocks do not allow."""
     for e in ex.walk(equation.body):
-        if (
-            isinstance(e, ex.Reduce)
-            and _is_over(e, index)
-            and not _is_index_sum(equation, index, e)
-        ):
+        is_own = e is equation.body and _is_index_sum(equation, index)
+        if isinstance(e, ex.Reduce) and _is_over(e, index) and not is_own:
             raise block_error(index, f"equation {equation.name} computes the {e.kind} over it")
         if isinstance(e, ex.Access) and any(
             position is not index and index in _outside_of_reads(position)

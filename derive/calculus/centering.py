@@ -112,12 +112,9 @@ class _Differences:
         A factor that has only the common axes scales all differences alike. Sides that are centered
         are no larger than the differences.
         """
-        factors = [f for t in square.base.terms for f in t.factors if not isinstance(f, ex.Access)]
-        own = (
-            ex.free_indices(square.base)
-            if self.centred(square.base) is None
-            else _unshared_axes(square.base)
-        )
+        base = square.base
+        factors = [f for t in base.terms for f in t.factors if not isinstance(f, ex.Access)]
+        own = ex.free_indices(base) if self.centred(base) is None else _unshared_axes(base)
         inside = (f for f in (*square.inside, *factors) if ex.free_indices(f) & own)
         return all(self._facts(f).moderate for f in inside)
 

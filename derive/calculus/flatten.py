@@ -218,12 +218,9 @@ def _bracket(lets: Lets, condition: ex.Expr) -> Poly:
     if isinstance(condition, ex.Rel) and condition.op == "==":
         assert isinstance(condition.left, Poly) and isinstance(condition.right, Poly)
         left, right = as_atom(condition.left), as_atom(condition.right)
-        if (
-            isinstance(left, ex.Index)
-            and isinstance(right, ex.Index)
-            and left.extent == right.extent
-        ):
-            return atom(ex.Delta(left, right))
+        match left, right:
+            case ex.Index(_, one), ex.Index(_, other) if one == other:
+                return atom(ex.Delta(left, right))
     fixed = only_case(lets.bounds, condition, lets.around)
     return atom(ex.Iverson(condition)) if fixed is None else mul(*map(atom, fixed))
 

@@ -113,11 +113,8 @@ class Bodies:
                 env[own.name] = own
         made = axis_of(axis)
         if made is None:
-            how = (
-                f"; {self.declared.how.components()}"
-                if isinstance(axis, syntax.NumberSyntax)
-                else ""
-            )
+            is_number = isinstance(axis, syntax.NumberSyntax)
+            how = f"; {self.declared.how.components()}" if is_number else ""
             fail(
                 axis.at or self._equation.at,
                 "not-an-index",
@@ -246,10 +243,8 @@ class Bodies:
         parameter = self.declared.parameters[e.name]
         if parameter.sized is not None:
             return ex.Size(parameter.sized)
-        if isinstance(parameter.value, syntax.ApplySyntax) and parameter.value.function in (
-            "axis",
-            "keep",
-        ):
+        value = parameter.value
+        if isinstance(value, syntax.ApplySyntax) and value.function in ("axis", "keep"):
             message = f"parameter {e.name} is not a number and cannot appear in an expression"
             fail(e.at, "parameter-value", message)
         if parameter.options:
@@ -355,13 +350,10 @@ class Bodies:
 
     def _size(self, e: syntax.ApplySyntax, env: Env) -> ex.Expr:
         _check_count(e, 1)
-        arg = e.args[0]
-        if (
-            not isinstance(arg, syntax.NameSyntax | syntax.Star)
-            or arg.name not in self.declared.letters
-        ):
-            fail(e.at, "not-an-index", f"{show(e)}: the argument of size must be an index, size(k)")
-        return ex.Size(letter_of(arg.name, env))
+        match e.args[0]:
+            case syntax.NameSyntax(name) | syntax.Star(name) if name in self.declared.letters:
+                return ex.Size(letter_of(name, env))
+        fail(e.at, "not-an-index", f"{show(e)}: the argument of size must be an index, size(k)")
 
     # heads with indices
 
@@ -461,11 +453,8 @@ def _bound(e: syntax.Bind, arguments: bool = True) -> tuple[syntax.NameSyntax | 
 
 def _check_joined(e: syntax.Bind) -> None:
     """Refuse a concat that does not join some arguments along one index."""
-    if (
-        e.condition is not None
-        or len(e.indices) != 1
-        or not isinstance(e.indices[0], syntax.NameSyntax)
-    ):
+    is_index = len(e.indices) == 1 and isinstance(e.indices[0], syntax.NameSyntax)
+    if e.condition is not None or not is_index:
         fail(e.at, "wrong-arguments", "concat joins along one index: concat[k](a[k], b[k])")
     if not e.args:
         fail(e.at, "wrong-arguments", "concat[...] needs at least one argument")

@@ -133,18 +133,11 @@ class Guards(UnderConditions):
         left = list(over)
         for c in over:
             for index, value in self._equal(c):
-                if (
-                    index in own
-                    or index.group
-                    or not ex.free_indices(value) <= own
-                    or c not in left
-                ):
+                inside = ex.free_indices(value) <= own
+                if index in own or index.group or not inside or c not in left:
                     continue
-                if any(
-                    isinstance(p, ex.Composite) and index in p.args
-                    for x in left
-                    for p in ex.walk(x)
-                ):
+                composites = (p for x in left for p in ex.walk(x) if isinstance(p, ex.Composite))
+                if any(index in p.args for p in composites):
                     # A part of a composite position must remain an index.
                     continue
                 range_ = self._range(value, index)

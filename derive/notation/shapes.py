@@ -44,9 +44,8 @@ class Shapes:
                 )
             for n, (a, b) in enumerate(zip(first, reading.positions, strict=True)):
                 if _is_group_axis(a) != _is_group_axis(b):
-                    one, other = (
-                        ("a group", "no group") if _is_group_axis(a) else ("no group", "a group")
-                    )
+                    kinds = ("a group", "no group")
+                    one, other = kinds if _is_group_axis(a) else kinds[::-1]
                     fail(
                         reading.at,
                         "axis-count",

@@ -257,10 +257,7 @@ class SizeSolver:
         size = self._known.expanded(size, root)
         if factors(known, self._known.given.get) != factors(size, self._known.given.get):
             tensor, _, n = key.partition("@")
-            one, other = (
-                shown(known, self._known.display_name),
-                shown(size, self._known.display_name),
-            )
+            one, other = (shown(e, self._known.display_name) for e in (known, size))
             fail(
                 at,
                 "two-sizes",

@@ -54,13 +54,11 @@ def share(args: Sequence[ex.Expr]) -> tuple[ex.Expr, ...]:
 
 def _softmax_matches(call: ex.Expr) -> Iterator[tuple[AxisFunction, ex.Expr | None]]:
     """Yield (softmax, its condition) if the call is exp(f - logsumexp f)."""
-    if (
-        not isinstance(call, ex.Call)
-        or call.function != "exp"
-        or not isinstance(call.args[0], ex.Add)
-    ):
-        return
-    terms = call.args[0].args
+    match call:
+        case ex.Call("exp", (ex.Add(terms),)):
+            pass
+        case _:
+            return
     for t in terms:
         sign, *rest = ex.factors_of(t)
         total = rest[0] if len(rest) == 1 and sign is ex.num(-1) else None
