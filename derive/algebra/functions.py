@@ -487,9 +487,8 @@ def partial(call: Call, n: int) -> Expr:
 
 def derivative_copies(function: str) -> int:
     """The most copies of an argument in one derivative of f, outside of f itself; at least 1."""
-    return max(
-        1, _argument_copies(function, tuple(map(_argument, range(FUNCTIONS[function].arity))))
-    )
+    arguments = map(_argument, range(FUNCTIONS[function].arity))
+    return max(1, _argument_copies(function, tuple(arguments)))
 
 
 def derives_from_value(function: str) -> bool:

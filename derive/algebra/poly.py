@@ -130,13 +130,9 @@ class Poly(Expr):
         return add(*map(_distribute_term, terms))
 
     def __repr__(self) -> str:
-        return (
-            " + ".join(
-                f"{t.coef}{'Σ' + str(list(t.binders)) if t.binders else ''}{list(t.factors)}"
-                for t in self.terms
-            )
-            or "0"
-        )
+        sums = (f"Σ{list(t.binders)}" if t.binders else "" for t in self.terms)
+        pairs = zip(self.terms, sums, strict=True)
+        return " + ".join(f"{t.coef}{sum_}{list(t.factors)}" for t, sum_ in pairs) or "0"
 
 
 @node

@@ -238,11 +238,7 @@ _OF_WHOLE_NUMBERS: Mapping[str, Callable[..., Any]] = {
     "pow": lambda x, y: _mpmath_power(x, y),
 }
 
-_POLES: Mapping[str, Callable[..., float]] = {
-    "lgamma": lgamma,
-    "digamma": digamma,
-    "polygamma": polygamma,
-}
+_POLES = {f.__name__: f for f in (lgamma, digamma, polygamma)}
 """Functions with poles at which mpmath raises an error."""
 
 

@@ -451,12 +451,7 @@ def _is_lone_logsumexp(lets: Lets, flat: Poly, formals: tuple[Index, ...]) -> bo
     (t,) = flat.terms
     if t.coef != 1 or t.binders or len(t.factors) != 1 or not isinstance(t.factors[0], Access):
         return False
-    let = lets.get(t.factors[0].tensor)
-    return (
-        let is not None
-        and let.internal
-        and let.kind == "logsumexp"
-        and lets.last() is let
-        and set(t.factors[0].positions) == set(formals)
-        and len(t.factors[0].positions) == len(formals)
-    )
+    let, positions = lets.get(t.factors[0].tensor), t.factors[0].positions
+    if let is None or not let.internal or let.kind != "logsumexp" or lets.last() is not let:
+        return False
+    return set(positions) == set(formals) and len(positions) == len(formals)

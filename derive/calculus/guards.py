@@ -458,9 +458,8 @@ def _covers_tensor(a: Access, axes: tuple[Expr, ...]) -> bool:
     """True if the access reads the whole tensor, with distinct indices."""
     extents = [i.extent for i in axes if isinstance(i, Index)]
     read = [i for i in a.positions if isinstance(i, Index)]
-    return (
-        len(set(read)) == len(a.positions) == len(extents) and [i.extent for i in read] == extents
-    )
+    is_whole = len(set(read)) == len(a.positions) == len(extents)
+    return is_whole and [i.extent for i in read] == extents
 
 
 @dataclass(frozen=True)

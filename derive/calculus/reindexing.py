@@ -169,10 +169,8 @@ def reverse_reduction(bounds: Bounds, e: ex.Reduce) -> ex.Reduce:
         return e
     while (i := _from_the_end(bounds, e.indices, [condition], [body])) is not None:
         back = {i: _reversed_position(i).expr()}
-        body, condition = (
-            substitute(body, back),
-            _cancel_comparisons(bounds, substitute(condition, back)),
-        )
+        body = substitute(body, back)
+        condition = _cancel_comparisons(bounds, substitute(condition, back))
     return replace(e, body=body, condition=condition)
 
 

@@ -86,14 +86,8 @@ def total_rules(lets: Lets, adjoints: Mapping[str, Let]) -> tuple[Rule | SumRule
     value = Recursion(total_of, lets.found_totals)
 
     def known_sum(t: Term) -> Poly | None:
-        return next(
-            (
-                mul(total.value, rest)
-                for rest, name, axes in _lone_sums(t, find)
-                if (total := value((name, axes))) is not None
-            ),
-            None,
-        )
+        found = ((rest, value((name, axes))) for rest, name, axes in _lone_sums(t, find))
+        return next((mul(total.value, rest) for rest, total in found if total is not None), None)
 
     def shown(t: Term) -> tuple[Step, ...]:
         totals = (value((name, axes)) for _, name, axes in _lone_sums(t, find))

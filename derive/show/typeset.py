@@ -119,12 +119,8 @@ class Latex(Style):
     conjunction, disjunction, negation = r" \land ", r" \lor ", r"\lnot "
     modulo = r" \bmod "
     relations: Mapping[str, str] = {
-        "==": " = ",
-        "!=": r" \ne ",
-        "<": " < ",
-        "<=": r" \le ",
-        ">": " > ",
-        ">=": r" \ge ",
+        **Style.relations,
+        **{"!=": r" \ne ", "<=": r" \le ", ">=": r" \ge "},
     }
     constants: Mapping[str, str] = {"pi": r"\pi", "inf": r"\infty"}
     operators: Mapping[str, str] = {"sum": r"\sum", "prod": r"\prod"} | {
