@@ -80,11 +80,7 @@ def audit_package(
 
 def _is_within(name: str, within: str) -> bool:
     place = name.rpartition(":")[0]
-    return (
-        within == "."
-        or place == within
-        or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
-    )
+    return within in (".", place) or place.startswith((f"{within}.", f"{within.rstrip('/')}/"))
 
 
 @cache
