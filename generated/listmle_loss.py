@@ -77,11 +77,9 @@ class _ListmleLossDual(rt.Dual, _ListmleLoss):
 
 
 def listmle_loss(scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The likelihood of the order of the labels: each item in turn, of those that rank no
-    higher.
+    """Likelihood of an order: each item is chosen of those with labels up to its own.
 
-    Items of equal labels compete with each other too. Returns loss[*b] of scores[*b,n]
-    and labels[*b,n].
+    Returns loss[*b] of scores[*b,n] and labels[*b,n].
     """
     if (
         not rt.floating(scores, labels)
