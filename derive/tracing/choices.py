@@ -9,9 +9,9 @@ becomes the branch that a maximum or a softmax leaves out, as the notation requi
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from typing import Any
 
@@ -236,9 +236,9 @@ def without_dead_branches(node: TracedNode, sizes: Any) -> TracedNode:
 
 
 def _without_unset(node: TracedNode, sizes: Any) -> TracedNode:
-    """Return the choice without uninitialized memory if it is written everywhere in the examples.
+    """Return the choice without uninitialized memory if it is written everywhere.
 
-    At other sizes, what is read of uninitialized memory has no value that could differ.
+    It is so in the examples, and also if one of its sizes doubles and no other.
     """
     writes, rest = [], node
     while isinstance(rest, TracedApply) and rest.name == "where":
@@ -248,13 +248,16 @@ def _without_unset(node: TracedNode, sizes: Any) -> TracedNode:
         return node
     tested = {t: found for t, _ in writes if (found := _tested_indices(t)) is not None}
     atoms = tuple(dict.fromkeys(a for found in tested.values() for a in found))
-    lengths = [sizes.hint(a.size) for a in atoms]
-    # Of a long axis, both ends stand for all positions.
-    places = [[n for n in range(m) if min(n, m - 1 - n) < _ENDS] for m in lengths]
-    for at in product(*places):
-        here = dict(zip(atoms, at, strict=True))
-        if not any(_value_at(t, here, sizes) for t in tested):
-            return node
+    symbols = {s for a in atoms for s in sizes.meant(a.size).free_symbols}
+    for doubled in (None, *sorted(symbols, key=str)):
+        hint = partial(sizes.hint, doubled=doubled)
+        lengths = [hint(a.size) for a in atoms]
+        # Of a long axis, both ends stand for all positions.
+        places = [[n for n in range(m) if min(n, m - 1 - n) < _ENDS] for m in lengths]
+        for at in product(*places):
+            here = dict(zip(atoms, at, strict=True))
+            if not any(_value_at(t, here, hint) for t in tested):
+                return node
     made: TracedNode = writes[-1][1]
     return reduce(lambda other, own: TracedApply("where", (*own, other)), writes[-2::-1], made)
 
@@ -263,7 +266,7 @@ def _without_unreachable(node: TracedNode, atom: Atom, left: set[int], sizes: An
     """Simplify the choice for the positions that are left."""
     match node:
         case TracedApply("where", (test, value, rest)) if _tested_index(test) == atom:
-            here = {n for n in left if _value_at(test, {atom: n}, sizes)}
+            here = {n for n in left if _value_at(test, {atom: n}, sizes.hint)}
             if here == left:
                 return value
             rest = _without_unreachable(rest, atom, left - here, sizes)
@@ -294,15 +297,15 @@ def _tested_indices(test: TracedNode) -> dict[Atom, None] | None:
     return found
 
 
-def _value_at(node: TracedNode, at: Mapping[Atom, int], sizes: Any) -> Any:
-    """Return a test, or a position in it, at these positions and the sizes of the examples."""
+def _value_at(node: TracedNode, at: Mapping[Atom, int], hint: Callable[..., Any]) -> Any:
+    """Return a test, or a position in it, at these positions and sizes."""
     match node:
         case Position(atom):
             return at[atom]
         case TracedNumber(value):
-            return int(value) if is_integer(value) else sizes.hint(value)
+            return int(value) if is_integer(value) else hint(value)
         case TracedApply(name, (a, b)):
-            return _MEANT[name](_value_at(a, at, sizes), _value_at(b, at, sizes))
+            return _MEANT[name](_value_at(a, at, hint), _value_at(b, at, hint))
     raise AssertionError(node)
 
 

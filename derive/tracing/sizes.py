@@ -271,9 +271,11 @@ class SymbolicSizes:
         symbols = set(self.meant(self._resolved(e)).free_symbols)
         return symbols <= set(self.shapes.backed_var_to_val)
 
-    def hint(self, e: sympy.Expr) -> Any:
-        """Return the value in the examples."""
+    def hint(self, e: sympy.Expr, doubled: sympy.Symbol | None = None) -> Any:
+        """Return the value in the examples, or where one size is twice as large."""
         values = {s: sympy.Integer(int(v)) for s, v in self.shapes.backed_var_to_val.items()}
+        if doubled in values:
+            values[doubled] *= 2
         found = substitute_symbols(self.meant(e), values)
         return int(found) if found.is_integer else found
 

@@ -271,3 +271,16 @@ HALVES = torch.tensor([1.0, -1.0, 2.0, -2.0])[:, None] + torch.zeros(6)
 def test_what_is_not_said_is_refused(function, x, said):
     with pytest.raises(derive.DeriveError, match=said):
         derive.read_torch(function, x)
+
+
+def state_of_each_step(decay, v):
+    out, state = torch.empty_like(v), torch.zeros(v.shape[0])
+    for t in range(decay.shape[1]):
+        state = decay[:, t] * state + v[:, t]
+        out[:, t] = state
+    return out
+
+
+def test_what_a_loop_writes_has_as_many_steps_as_the_loop():
+    op = derive.read_torch(state_of_each_step, r(2, 3), r(2, 3))
+    assert op.inputs[0].axes == op.inputs[1].axes
