@@ -53,8 +53,6 @@ class CallCost:
     saved: int
     dtypes: tuple[Any, ...] = ()
     """Dtypes of the outputs; None for what is no tensor."""
-    constant: bool = False
-    """True if no output requires a gradient."""
 
 
 def cost_of(
@@ -96,7 +94,7 @@ def cost_of(
         + counted.calls * (_DERIVED_CALL if derived else _PLAIN_CALL)
     )
     dtypes = tuple(t.dtype if isinstance(t, torch.Tensor) else None for t in tree_leaves(made))
-    return CallCost(seconds, counted.largest, sum(kept.values()), dtypes, not outputs)
+    return CallCost(seconds, counted.largest, sum(kept.values()), dtypes)
 
 
 _CURVES = frozenset(

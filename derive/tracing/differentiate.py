@@ -366,14 +366,10 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         found = reading_of(function, bound)
         inputs = tuple(t.name for t in found.operation.inputs)
         with torch.inference_mode(False), torch.enable_grad():
-            reach = _reached(found.function, found.tensors, inputs)
+            wanted = _reached(found.function, found.tensors)
+            reach = [own.intersection(inputs) for own in wanted]
             if found.has_branches:  # another branch may reach other inputs
                 reach = [frozenset(inputs)] * len(reach)
-            left = [n for n in found.tensors if n not in inputs]
-            zero = frozenset[str]().union(*_reached(found.function, found.tensors, left))
-            if zero:
-                text = f"a result is constant in {min(zero)}, and autograd gives it a gradient of"
-                raise DeriveError(f"{text} zeros", kind="torch-result")
     _refuse_changes(found.changed)
     if found.asked:
         raise DeriveError(
@@ -401,28 +397,29 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
         fits=found.fits,
     )
     with in_block(READING, True):
+        with torch.inference_mode(False), torch.enable_grad():
+            code = dataclasses.replace(made, kind=None)
+            reached = _reached(lambda **t: code(t, numbers), found.tensors)
+            zero = frozenset[str]().union(*map(frozenset[str].difference, wanted, reached))
+        if zero:
+            text = f"a result is constant in {min(zero)}, and autograd gives it a gradient of zeros"
+            raise DeriveError(text, kind="torch-result")
         plain = cost_of(found.function, found.tensors)
         # A branch, or a number of elements that a mask selects, depends on data.
         plain = plain or cost_of(found.function, found.tensors, with_data=True)
-    code = _as_of_tensors(found.operation)
-    counted = dataclasses.replace(made, function=code, kind=None, casts=(), same=())
+    whole = _as_of_tensors(found.operation)
+    counted = dataclasses.replace(code, function=whole, casts=(), same=())
     ours = cost_of(lambda **t: counted(t, numbers), found.tensors, derived=True)
     if plain is not None and ours is not None:
-        if ours.constant and not plain.constant:
-            text = "every result is constant, and autograd gives it a gradient of zeros"
-            raise DeriveError(text, kind="torch-result")
         pairs = zip(plain.dtypes, ours.dtypes, strict=True)
         made = dataclasses.replace(made, casts=[a if a is not b else None for a, b in pairs])
     return made, Fact("", plain, ours)
 
 
-def _reached(
-    function: Callable[..., Any], tensors: Mapping[str, Any], inputs: Sequence[str]
-) -> list[frozenset[str]]:
-    """Return the inputs that autograd's gradients of each result reach, be they zero or not."""
+def _reached(function: Callable[..., Any], tensors: Mapping[str, Any]) -> list[frozenset[str]]:
+    """Return the tensors that autograd's gradients of each result reach, be they zero or not."""
     given = {n: t.detach().clone() for n, t in tensors.items()}
-    read = (n for n in inputs if n in given and given[n].is_floating_point())
-    floats = {n: given[n].requires_grad_() for n in read}
+    floats = {n: t.requires_grad_() for n, t in given.items() if t.is_floating_point()}
     silent = frozenset(without_gradient(function, given))
     given |= {n: given[n].detach() for n in silent}
     own = {n: t for n, t in floats.items() if n not in silent}

@@ -232,7 +232,9 @@ class _Walk:
                 self.value(name, cell, "cell_contents", cell.cell_contents)
             except ValueError:  # not assigned yet
                 continue
-        for name in sorted(_named(f.__code__) & f.__globals__.keys()):
+        # An attribute may have the name of a global that the function does not read.
+        read = _named(f.__code__, "LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL")
+        for name in sorted(read & f.__globals__.keys()):
             self.value(name, f.__globals__, name, f.__globals__[name])
 
     def _add_names(self, code: CodeType) -> None:
@@ -295,10 +297,11 @@ def _dotted(name: str, key: str) -> str:
     return f"{name}.{key}" if name else key
 
 
-def _named(code: CodeType) -> set[str]:
-    """Return the globals and attributes that code names, with the functions inside of it."""
+def _named(code: CodeType, *operations: str) -> set[str]:
+    """Return the globals and attributes that code names, or those of some of its operations."""
     inner = (c for c in code.co_consts if isinstance(c, CodeType))
-    return {*code.co_names}.union(*map(_named, inner))
+    own = {i.argval for i in dis.get_instructions(code) if i.opname in operations}
+    return (own if operations else {*code.co_names}).union(*(_named(c, *operations) for c in inner))
 
 
 @contextmanager

@@ -664,10 +664,18 @@ def test_a_change_before_the_code_is_compiled():
     torch.testing.assert_close(compiled(x), model(x))
 
 
+tanh = torch.nn.Linear(3, 3)
+
+
+def test_an_attribute_with_the_name_of_a_global():
+    f = derive.differentiate(lambda x: x.tanh() * x)
+    assert f(leaf(4, 3)).grad_fn.name() == "_FBackward"
+
+
 def test_a_constant_result_has_a_gradient_of_zeros():
     f = derive.differentiate(lambda x, w: (x @ w).softmax(-1))
     f(leaf(4, 3), leaf(3, 2))
-    with pytest.warns(derive.DeriveWarning, match="every result is constant"):
+    with pytest.warns(derive.DeriveWarning, match="a result is constant in w, and"):
         f(leaf(4, 3), leaf(3, 1))
     for n in (2, 1):
         x, w = leaf(4, 3), leaf(3, n)
@@ -682,6 +690,15 @@ class Weighed(torch.nn.Module):
 
     def forward(self, x):
         return self.scores(x).softmax(-1) * x
+
+
+def test_attention_to_one_step_has_gradients_of_zeros():
+    attend = derive.differentiate(lambda q, k, v: (q @ k.mT).softmax(-1) @ v)
+    q, k, v = leaf(2, 1, 3), leaf(2, 1, 3), leaf(2, 1, 4)
+    with pytest.warns(derive.DeriveWarning, match="a result is constant in k, and"):
+        y = attend(q, k, v)
+    for made in torch.autograd.grad(y.sum(), (q, k)):
+        assert not made.any()
 
 
 def test_a_parameter_in_which_a_result_is_constant_has_a_gradient_of_zeros():
