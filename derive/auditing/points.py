@@ -207,9 +207,9 @@ def flags(point: Point, names: Sequence[str], words: Sequence[str]) -> Iterator[
 
 
 def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
-    """Yield arguments that may be invalid: another integer, None for a tensor."""
+    """Yield arguments that may be invalid: another integer or word, None for a tensor."""
     for n, arg in enumerate(point.args):
-        others: list[Any] = []
+        others: list[Any] = ["other"] if isinstance(arg, str) else []
         if isinstance(arg, int) and not isinstance(arg, bool):
             others = [arg + 1, arg - 1]
         elif is_float(arg) and n:

@@ -275,6 +275,21 @@ def test_other_proportions_than_the_examples_are_fragile(shape):
     assert "at other proportions" in report.rows[0].fragile
 
 
+def test_a_word_that_the_code_does_not_name_is_fragile():
+    def huber(ctx, x, y, reduction):
+        kept(ctx, x - y)
+        loss = torch.where((x - y).abs() < 1, (x - y) ** 2 / 2, (x - y).abs() - 1 / 2)
+        return loss.mean() if reduction == "mean" else loss.sum()
+
+    def back(ctx, G):
+        (e,) = ctx.saved_tensors
+        d = G * e.clamp(-1, 1) / e.numel()
+        return d, -d, None
+
+    report = audited(huber, back, torch.randn(3, 4), torch.randn(3, 4), "mean")
+    assert report.verdict == "fragile" and "reduction='other'" in report.rows[0].fragile
+
+
 def test_the_proportions_of_the_example_are_wrong():
     assert audited(diagonal_sum, diagonal_back, torch.randn(5, 2)).verdict == "wrong"
 
