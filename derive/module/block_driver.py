@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from derive.blocks.tiling import StageInput
 from derive.module.pretty_printer import (
     all_none,
     call_lines,
@@ -25,8 +25,10 @@ class Driver(Stages):
 
     def formed(self) -> list[str]:
         """Return the fused function of outputs and gradients; the gradients wait for backward."""
-        parts = [one or two for one, two in zip(self.formeds, self.forwards, strict=True)]
-        return self._forward(f"{self.prefix}_formed", parts, self.formed_arguments())
+        return self._forward(f"{self.prefix}_formed", self._forming(), self.formed_arguments())
+
+    def _forming(self) -> list[StageFunction]:
+        return [one or two for one, two in zip(self.formeds, self.forwards, strict=True)]
 
     def formed_arguments(self) -> list[str]:
         """Return the arguments of the fused function beyond those of the forward."""
@@ -41,11 +43,9 @@ class Driver(Stages):
             lines = lines[len(self.dtypes(backward=True, indent=4)) :]
         lines.append(f"size = {self.size_of(self.plan.index.extent)}")
         if more:
-            each = [f"{name} is not None and {name}.requires_grad" for name in self.inputs]
-            optional = {t.name for t in self.plan.operation.inputs if t.default is not None}
             each = [
-                e if n in optional else f"{n}.requires_grad"
-                for n, e in zip(self.inputs, each, strict=True)
+                f"{'' if t.default is None else f'{t.name} is not None and '}{t.name}.requires_grad"
+                for t in self.plan.operation.inputs
             ]
             lines += call_lines("wanted = (", each, ",)" if len(each) == 1 else ")", 4)
         for s, part in zip(self.stages, parts, strict=True):
@@ -53,9 +53,8 @@ class Driver(Stages):
         if more:
             values = self._recomputed()
             if values:
-                lines += call_lines(
-                    'formed["values"] = (', values, ",)" if len(values) == 1 else ")", 4
-                )
+                end = ",)" if len(values) == 1 else ")"
+                lines += call_lines('formed["values"] = (', values, end, 4)
         op = self.plan.operation
         rows = {n for s in self.stages for n in s.stage.rows}
         results = [n if n in rows else self.rounded(n, n) for n in op.outputs]
@@ -93,16 +92,14 @@ class Driver(Stages):
             elif n >= len(entries):
                 inner += self._gathered_gradient(name, axis, value)
             elif name not in left:
-                inner += self._gathered(name, axis, self._rounded_rows(name, axis, value))
+                rounded = value if axis is None else self.rounded(name, value)
+                inner += self._gathered(name, axis, rounded)
         lines += indented(inner, 4)
         if forming:
             given = [name for name, _ in own]
             key = f'formed["{stage.outputs[0]}"] = ('
             lines += call_lines(key, given, ",)" if len(given) == 1 else ")", 4)
         return lines
-
-    def _rounded_rows(self, name: str, axis: str | None, value: str) -> str:
-        return value if axis is None else self.rounded(name, value)
 
     @staticmethod
     def _gathered(name: str, axis: str | None, value: str) -> list[str]:
@@ -146,11 +143,7 @@ class Driver(Stages):
         """Return (inputs and outputs to save, parameters to keep) for the backward."""
         read: set[str] = set()
         parts = [(s, p) for s, p in zip(self.stages, self.backwards, strict=True) if p is not None]
-        formed = zip(
-            self.stages,
-            (one or two for one, two in zip(self.formeds, self.forwards, strict=True)),
-            strict=True,
-        )
+        formed = zip(self.stages, self._forming(), strict=True)
         for s, part in (*parts, *self.again(), *(formed if self.is_formed else ())):
             values = self.values(s)
             for argument in (a for a in part.arguments if a not in part.totals):
@@ -196,20 +189,12 @@ class Driver(Stages):
         for s, part in zip(reversed(self.stages), reversed(self.backwards), strict=True):
             if part is not None:
                 lines += self._pull(s, part, contributed)
-        results = [
-            self.gradients[n] if n in contributed else "None"
-            for n in self.inputs
-            if self.plan.kinds[n] == "float"
-        ]
+        floats = (n for n in self.inputs if self.plan.kinds[n] == "float")
+        results = [self.gradients[n] if n in contributed else "None" for n in floats]
         lines += return_statement([*results, ""] if len(results) == 1 else results, 4)
         lines[-1] = lines[-1].rstrip() if len(results) == 1 else lines[-1]
-        name = f"{self.prefix}_backward"
-        return [
-            *call_lines(f"def {name}(", self.backward_arguments(), "):", 0),
-            *indented(lines, 4),
-            "",
-            "",
-        ]
+        head = call_lines(f"def {self.prefix}_backward(", self.backward_arguments(), "):", 0)
+        return [*head, *indented(lines, 4), "", ""]
 
     def _pull(self, s: Scheduled, part: StageFunction, contributed: set[str]) -> list[str]:
         """Return the lines that add the gradients of a stage to those of its inputs."""
@@ -219,13 +204,12 @@ class Driver(Stages):
             return []
         values = self.values(s)
         lines = self.asked(s)
-        names = [self.own(g) for g in given]
-        fresh = {
-            g: f"{self.own(g)}_part" if self._is_again(g, contributed, read) else self.own(g)
-            for g in read
-        }
+        tensors = Counter(g.tensor for g in read)
+        # From another stage, or twice from this one.
+        again = {g for g in read if g.tensor in contributed or tensors[g.tensor] > 1}
+        fresh = {g: f"{self.own(g)}_part" if g in again else self.own(g) for g in read}
         lines += all_none([fresh[g] for g in read], 4)
-        single = len(names) == 1
+        single = len(given) == 1
         call = call_lines(f"parts = {part.name}(", self.call(part, values), ")", 8)
         places = {g: "parts" if single else f"parts[{n}]" for n, g in enumerate(given)}
         body: list[str] = []
@@ -256,10 +240,6 @@ class Driver(Stages):
                 lines.append(f"{target} = {fresh[g]}")
             contributed.add(g.tensor)
         return lines
-
-    def _is_again(self, g: StageInput, contributed: set[str], read: Sequence[StageInput]) -> bool:
-        """True if the gradient has a contribution from another stage, or two from this one."""
-        return g.tensor in contributed or sum(x.tensor == g.tensor for x in read) > 1
 
     def parts(self) -> Iterator[str]:
         """Yield the functions of the stages, then those that call them."""

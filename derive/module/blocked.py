@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from derive.algebra.expr import Expr, Size
-from derive.algebra.poly import Poly, Term, base_and_power, make_term, poly
+from derive.algebra.expr import Size
+from derive.algebra.poly import Poly, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
 from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc
-from derive.module.emit import ModuleFields, OptionFields
+from derive.module.emit import OptionFields, module_text, option_table
 from derive.module.function_codegen import (
     ClassFields,
     Lines,
@@ -23,18 +23,15 @@ from derive.module.function_codegen import (
     one_by_one,
 )
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, call_lines, indented, unpacked_tuple
-from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
-from derive.module.runtime import imports_of
+from derive.module.pretty_printer import call_lines, indented, return_statement, unpacked_tuple
+from derive.module.public import check_lines, entry_lines
 from derive.module.stage_functions import Scheduled
-from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation
 from derive.program.cse import Line
 from derive.program.fused_backward import formed
 from derive.program.mixed_precision import multiplies
 from derive.program.program import Program
 from derive.program.shape_rules import elements
-from derive.program.torch_ir import Code
 
 
 @dataclass(frozen=True)
@@ -83,36 +80,15 @@ def emit_blocked(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     parts = [line for v in variants for line in v.driver.parts()]
-    functions = tuple(_lines(op, v) for v in variants)
-    lines = [*parts, *(line for f in functions for line in f.lines())]
-    codes = [c for v in variants for s in v.stages for c in _program_codes(s.program)]
+    functions = [OptionFields(_lines(op, v)) for v in variants]
+    programs = [s.program for v in variants for s in v.stages]
+    codes = [line.code for program in programs for line in _program_lines(program)]
     asked = [*checks, *stride_checks(op, codes, checks)]
     options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _blocked_public_body(code, variants, [*asked, *options])
-    result = result_type(len(variants[0].driver.plan.operation.outputs))
-    arguments = declared(code)
-    if "*" not in arguments:
-        arguments.append("*")
-    arguments.append("block: int | None = None")
-    signature = call_lines(f"def {op.name}(", arguments, f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *signature, "torch."])
-    every = [*(x.name for x in (*op.inputs, *op.parameters)), "block"]
-    before, body = code.public(op.name, every, whole)
-    module = ModuleFields(
-        title=tuple(docstring(doc.module)),
-        imports=tuple(imports),
-        stages=tuple(parts),
-        functions=tuple(map(OptionFields, functions)),
-        options=(*_blocked_option_table(op, variants), *before),
-        signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
-        body=indented(body, 4),
-    )
-    return environment().get_template("module.py.jinja").render(module=module)
-
-
-def _program_codes(program: Program) -> Iterable[Code]:
-    return (line.code for line in _program_lines(program))
+    outputs = len(variants[0].driver.plan.operation.outputs)
+    table = {v.option: (class_name(op, v.option), str(v.driver.is_formed)) for v in variants}
+    return module_text(code, doc, functions, option_table(table), whole, outputs, parts)
 
 
 def _program_lines(program: Program) -> Iterable[Line]:
@@ -199,31 +175,7 @@ def _blocked_backward(driver: Driver) -> list[str]:
     places = {n: f"grads[{at}]" if len(floats) > 1 else "grads[0]" for at, n in enumerate(floats)}
     results = [places.get(t.name, "None") for t in op.inputs]
     results += ["None"] * (len(driver.parameters) + 1 + driver.is_formed)
-    whole = f"return {', '.join(results)}"
-    return lines + (
-        [whole] if len(whole) + 8 <= COLUMNS else call_lines("return (", results, ")", 8)
-    )
-
-
-def _blocked_option_table(op: Operation, variants: Sequence[BlockedVariant]) -> list[str]:
-    """Return the table from the options of a choice to their functions."""
-    if variants[0].option is None:
-        return []
-    lines = ["_OPTIONS = {"]
-    for v in variants:
-        function = class_name(op, v.option)
-        entry = f'    "{v.option}": ({function}, {v.driver.is_formed}),'
-        if len(entry) > COLUMNS:
-            inside = (function, str(v.driver.is_formed))
-            lines += [f'    "{v.option}": (', *(f"        {x}," for x in inside), "    ),"]
-        else:
-            lines.append(entry)
-    return [*lines, "}", "", ""]
-
-
-def _block_check(op: Operation) -> ArgumentCheck:
-    """Return the check that ``block``, an integer or None, is positive."""
-    return spelled_check(op, "block < 1", "block must be positive, not {block}")
+    return lines + return_statement(results, 8)
 
 
 def _blocked_public_body(
@@ -247,7 +199,8 @@ def _blocked_public_body(
     lines += indented(
         call_lines("block = rt.integer(", ["block", f'"{op.name}: block"'], ")", 8), 4
     )
-    lines += check_lines([_block_check(op)])
+    positive = spelled_check(op, "block < 1", "block must be positive, not {block}")
+    lines += check_lines([positive])
     given = [*driver.inputs, *driver.parameters, "block"]
     if forms:
         floats = [t.name for t in in_turn(op) if t.kind == "float"]
@@ -283,12 +236,8 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
         for t in elements(step.result).terms:
             bases = [base_and_power(f) for f in t.factors]
             if block in [b for b, _ in bases] and all(isinstance(b, Size) for b, _ in bases):
-                yield poly([_term_without_size(t, block)])
-
-
-def _term_without_size(t: Term, block: Expr) -> Term:
-    factors = tuple(f for f in t.factors if base_and_power(f)[0] is not block)
-    return make_term(t.coef, (), factors)
+                kept = [f for f, (b, _) in zip(t.factors, bases, strict=True) if b is not block]
+                yield poly([make_term(t.coef, (), tuple(kept))])
 
 
 def _size_product_code(driver: Driver, p: Poly) -> str:

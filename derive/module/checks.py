@@ -17,6 +17,7 @@ from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources, axes_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size
 from derive.lowering.groups import group_shapes, groups_of, named_axes, shape_name
+from derive.lowering.lowering_input import like_input
 from derive.module.arguments import (
     ArgumentCheck,
     checks_if_given,
@@ -98,8 +99,7 @@ def fill_absent_lines(op: Operation) -> list[ArgumentCheck]:
 
 def stand_in(op: Operation, t: Tensor, number: str) -> Code:
     """Return the code of a tensor of one number with the kind and the axes of an optional one."""
-    like = next(t.name for t in required_of(op) if t.kind == "float")
-    return expanded(Name(like), Literal(number), shape_of_absent(op, t), DTYPES.get(t.kind))
+    return expanded(like_input(op), Literal(number), shape_of_absent(op, t), DTYPES.get(t.kind))
 
 
 def constant_text(value: Fraction | Expr | int | None) -> str:

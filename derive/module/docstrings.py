@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from textwrap import wrap
 
-from derive.algebra.expr import Access, Composite, Const, Expr, Index, Mul, Num, Rel, accesses, walk
+from derive.algebra.expr import Access, Const, Expr, Index, Mul, Num, Rel, accesses, walk
 from derive.kernels.table import KERNELS
 from derive.module.arguments import KINDS
 from derive.module.reduced import Reductions
+from derive.module.signature import axis_notation
 from derive.notation.comments import first_sentence
 from derive.notation.operation import (
     BOUNDS,
@@ -279,19 +280,15 @@ def _out_of_range_sentence(op: Operation, t: Tensor) -> str:
     if t.kind != "int":
         return ""
     bodies = [e.body for e in op.equations]
-    if any(a.tensor == t.name for e in bodies for b in accesses(e) for a in _nested_accesses(b)):
+    positions = (p for e in bodies for a in accesses(e) for p in a.positions)
+    if any(a.tensor == t.name for p in positions for a in accesses(p)):
         return ""
     for rel in (r for e in bodies for r in walk(e) if isinstance(r, Rel) and r.op == "=="):
         match rel.left, rel.right:
             case (Access(name), Index() as v) | (Index() as v, Access(name)) if name == t.name:
-                axis = f"axis {_axis_notation(v)}"
+                axis = f"axis {axis_notation(v)}"
                 return f"A value of {t.name} that is no position of {axis} is ignored."
     return ""
-
-
-def _nested_accesses(a: Access) -> Iterator[Access]:
-    """Yield the accesses inside the positions of an access."""
-    return (inner for position in a.positions for inner in accesses(position))
 
 
 def _decimal_text(value: Fraction | Expr) -> str:
@@ -306,16 +303,7 @@ def _decimal_text(value: Fraction | Expr) -> str:
 
 
 def _axes_notation(t: Tensor) -> str:
-    return f"{t.name}[{','.join(map(_axis_notation, t.axes))}]" if t.axes else t.name
-
-
-def _axis_notation(e: Expr) -> str:
-    if isinstance(e, Index):
-        return f"*{e.name}" if e.group else e.name
-    if isinstance(e, Composite):
-        return f"({' '.join(_axis_notation(a) for a in e.args)})"
-    assert isinstance(e, Num)
-    return str(e.value)
+    return f"{t.name}[{','.join(map(axis_notation, t.axes))}]" if t.axes else t.name
 
 
 def _meaning(p: Parameter) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from derive.module.arguments import ArgumentCheck, is_option, stride_checks
@@ -67,24 +67,47 @@ def emit(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     called = with_parameter(op) if variants[0].reductions else op
-    functions = tuple(OptionFields(function_of(called, v), dual_of(called, v)) for v in variants)
-    lines = [line for f in functions for line in f.lines()]
+    functions = [OptionFields(function_of(called, v), dual_of(called, v)) for v in variants]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _public_body(code, variants, [*asked, *options])
-    result = result_type(len(variants[0].program.outputs))
-    signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
-    imports = imports_of([*whole, *lines, *signature, "torch."])
+    composed = any(v.program.composed for v in variants)
+    more = {v.option: [composed_name(op, v)] if composed else [] for v in variants}
+    table = {v.option: [*_option_functions(op, v), *more[v.option]] for v in variants}
+    outputs = len(variants[0].program.outputs)
+    return module_text(code, doc, functions, option_table(table), whole, outputs)
+
+
+def module_text(
+    code: Coded,
+    doc: Doc,
+    functions: Sequence[OptionFields],
+    table: Sequence[str],
+    whole: Sequence[str],
+    outputs: int,
+    stages: Sequence[str] = (),
+) -> str:
+    """Return the source of a module whose public function has the body ``whole``.
+
+    With ``stages``, this takes the size of a block.
+    """
+    op, given = code.operation, declared(code)
     every = [x.name for x in (*op.inputs, *op.parameters)]
+    if stages:
+        given += [*([] if "*" in given else "*"), "block: int | None = None"]
+        every.append("block")
+    signature = call_lines(f"def {op.name}(", given, f") -> {result_type(outputs)}:", 0)
+    lines = [line for f in functions for line in f.lines()]
     before, body = code.public(op.name, every, whole)
     module = ModuleFields(
         title=tuple(docstring(doc.module)),
-        imports=tuple(imports),
-        functions=functions,
-        options=(*_option_table(op, variants), *before),
+        imports=tuple(imports_of([*whole, *stages, *lines, *signature, "torch."])),
+        functions=tuple(functions),
+        options=(*table, *before),
         signature=tuple(signature),
         doc=indented(docstring(doc.function), 4),
         body=indented(body, 4),
+        stages=tuple(stages),
     )
     return environment().get_template("module.py.jinja").render(module=module)
 
@@ -103,22 +126,19 @@ def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
 # -------------------------------------------------------------------- the public function
 
 
-def _option_table(op: Operation, variants: Sequence[Variant]) -> list[str]:
+def option_table(functions: Mapping[str | None, Sequence[str]]) -> list[str]:
     """Return the table from the options of a choice to their functions."""
-    if variants[0].option is None:
+    if None in functions:
         return []
     lines = ["_OPTIONS = {"]
-    composed = any(v.program.composed for v in variants)
-    for v in variants:
-        names = [*_option_functions(op, v), *([composed_name(op, v)] if composed else [])]
-        entry = f'    "{v.option}": ({", ".join(names)}),'
+    for option, names in functions.items():
+        entry = f'    "{option}": ({", ".join(names)}),'
         if len(names) == 1:
-            lines.append(f'    "{v.option}": {names[0]},')
+            lines.append(f'    "{option}": {names[0]},')
         elif len(entry) <= COLUMNS:
             lines.append(entry)
         else:
-            inside = (f"        {name}," for name in names)
-            lines += [f'    "{v.option}": (', *inside, "    ),"]
+            lines += [f'    "{option}": (', *(f"        {name}," for name in names), "    ),"]
     return [*lines, "}", "", ""]
 
 

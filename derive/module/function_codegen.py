@@ -26,9 +26,9 @@ from derive.module.pretty_printer import (
     COLUMNS,
     all_none,
     assigned,
+    broken,
     call_lines,
     collected,
-    formatted_statement,
     indented,
     return_statement,
     statements,
@@ -182,7 +182,7 @@ def _forward_body(
     before = statements(body[:-1], indent)
     match body[-1:]:
         case [Line(name, code)] if name == ", ".join(results):
-            made += [*before, *formatted_statement("return ", code, indent)]
+            made += [*before, *broken("return ", code, indent=indent)]
         case [Line(name, MethodCall(Name(cast), "to") as code)] if name == cast:
             last = return_statement([text(code) if n == name else n for n in results], indent)
             made += [*before, *last]
@@ -244,7 +244,7 @@ def dtype_lines(
     if listed:
         when = () if where is None else (Keyword("when", where),)
         code = FunctionCall("rt.autocast_float32", (*given, *when))
-    return formatted_statement(f"{name} = ", code, indent)
+    return broken(f"{name} = ", code, indent=indent)
 
 
 def cast_inputs(precision: Precision, indent: int) -> list[str]:
@@ -258,12 +258,14 @@ def _casts(precision: Precision, indent: int, saved: Sequence[str] = ()) -> Iter
     ``saved`` are the first of these, where a cast unpacks the saved tensors.
     """
     narrow, broad = precision.narrow, precision.broad
-    of_product = precision.has_products
     if narrow:
         yield unpacked_call(narrow, "rt.cast", ("low", *_from_ctx(narrow, saved)), indent)
     if broad:
-        helper, more = ("rt.cast", ("wide",)) if of_product else (_HELPERS[precision.roundings], ())
-        yield unpacked_call(broad, helper, (*more, *_from_ctx(broad, saved)), indent)
+        given = _from_ctx(broad, saved)
+        if precision.has_products:
+            yield unpacked_call(broad, "rt.cast", ("wide", *given), indent)
+        else:
+            yield unpacked_call(broad, _HELPERS[precision.roundings], given, indent)
 
 
 def _from_ctx(names: Sequence[str], saved: Sequence[str]) -> Sequence[str]:
@@ -350,15 +352,14 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     asked += lines_read(program.setup, asked)
     setup = [line for line in program.setup if line in asked]
     shapes = [name for name in program.kept_shapes if f"{name}_shape" not in again]
-    read = {*saved, *program.kept_parameters, *shapes}
-    read |= {name for line in setup for name in names_in(line.code)}
+    inner = {name for line in setup for name in names_in(line.code)}
+    read = {*saved, *program.kept_parameters, *shapes, *inner}
     product = _backward_precision(program)
     read |= set(floats_of(op)) if product.has_products else set()
     silent = [output for output, cotangent in program.cotangents if cotangent is None]
     silent += [name for name in program.statistics if name not in program.pulled]
     results = (*program.outputs, *program.statistics)
     kept = [n for n in (*program.kept_parameters, *program.kept_groups) if n not in again]
-    inner = {name for line in setup for name in names_in(line.code)}
     alone = {n for n in arguments(op) if n in kept and n not in {*saved, *shapes, *inner}}
     alone -= set(floats_of(op))
     lines = unpack_wanted(arguments(op), read, "inputs", alone)
@@ -444,7 +445,8 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     if may_be_none(program):
         every = [*_existing_cotangents(program), *program.pulled.values()]
         test = " and ".join(f"{cotangent} is None" for cotangent in every)
-        lines += [f"if {test}:", f"    {_no_gradient(op)}"]
+        n = len(arguments(op))
+        lines += [f"if {test}:", f"    return {f'(None,) * {n}' if n > 1 else 'None'}"]
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
     results = program.gradients.values()
     unset = (with_unset([x.line for x in body], results) for body in made)
@@ -461,12 +463,9 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
 
 def _both_orders(op: Operation, program: Program, bodies: Sequence[Body]) -> list[str]:
     """Return the lines of backward from the saved tensors on."""
-    first, later = (
-        _BackwardBody(op, program, body, precision)
-        for body, precision in zip(
-            bodies, (program.first_order_precision, program.backward_precision), strict=True
-        )
-    )
+    precisions = program.first_order_precision, program.backward_precision
+    pairs = zip(bodies, precisions, strict=True)
+    first, later = (_BackwardBody(op, program, *pair) for pair in pairs)
     # An order also casts what it does not read, so that both share a line; in first order, the
     # cotangents of statistics are None.
     whole = first if later.precision.casts_among(first.precision) else later
@@ -476,7 +475,7 @@ def _both_orders(op: Operation, program: Program, bodies: Sequence[Body]) -> lis
         first, later = replace(first, precision=precision), replace(later, precision=precision)
     # What reads better is the early return.
     ways = (_early_return, _one_text) if program.first_order else (_any_order,)
-    before = _saved_tensors(program, first.reads | later.reads, 8)
+    before = _saved_tensors(program, first.reads | later.reads)
     saved = tuple(s.name for s in program.saved)
     orders = [first, later] if program.first_order else [later]
     if all(body.casts_first(saved) for body in orders):
@@ -545,8 +544,7 @@ def _both_begin(first: _BackwardBody, later: _BackwardBody) -> list[str]:
 def _later_begins(first: _BackwardBody, later: _BackwardBody, indent: int) -> list[str]:
     """Return what any order reads and casts in addition."""
     more = _kept_values(later.op, later.program, later.reads - first.reads, indent)
-    casts = later.casts(indent, len(_common_casts(first, later)))
-    return [*more, *casts]
+    return [*more, *later.casts(indent, len(_common_casts(first, later)))]
 
 
 def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
@@ -582,12 +580,8 @@ def _merged_lines(
     asked = _conditions(op, program.gradients, entries)
     lines = named_conditions(asked, 8)
     if _reuses(line for line, _ in entries):
-        lines += call_lines(
-            "reuse = rt.reuse(",
-            _existing_cotangents(program),
-            f") if {FIRST_ORDER} else torch.ops.aten",
-            8,
-        )
+        end = f") if {FIRST_ORDER} else torch.ops.aten"
+        lines += call_lines("reuse = rt.reuse(", _existing_cotangents(program), end, 8)
     lines += predicated(list(merged_items(segments, head, asked)), 8)
     return [*lines, *_return_gradients(_returned(op, program), 8)]
 
@@ -622,14 +616,10 @@ def _first_order_test(program: Program, start: str, end: str) -> list[str]:
     return call_lines(f"{start}{''.join(tests)}{before}rt.unrecorded(", given, f"{after}{end}", 8)
 
 
-def _saved_tensors(program: Program, read: set[str], indent: int) -> list[str]:
+def _saved_tensors(program: Program, read: set[str]) -> list[str]:
     """Return the lines that unpack the saved tensors."""
-    lines = []
-    saved = [s.name for s in program.saved]
-    if read.intersection(saved):
-        wanted = [name if name in read else "_" for name in saved]
-        lines += unpacked_tuple(wanted, "ctx.saved_tensors", indent)
-    return lines
+    wanted = [s.name if s.name in read else "_" for s in program.saved]
+    return unpacked_tuple(wanted, "ctx.saved_tensors", 8) if read.intersection(wanted) else []
 
 
 def _kept_values(op: Operation, program: Program, read: set[str], indent: int = 8) -> list[str]:
@@ -654,7 +644,7 @@ def _read_from_ctx(
     codes: dict[str, Code] = {n: Attribute(Name("ctx"), n) for n in kept}
     codes |= (again := _shapes_of_saved(op, program))
     made = {line.name for body in bodies for line, _ in body}
-    counts = [Counter(_names_read(body)) for body in bodies]
+    counts = [Counter(n for line, _ in body for n in names_in(line.code)) for body in bodies]
     new: dict[Code, Code] = {
         Name(n): code
         for n, code in codes.items()
@@ -664,10 +654,6 @@ def _read_from_ctx(
     }
     for body in bodies:
         yield tuple((replace(line, code=replaced(line.code, new)), needs) for line, needs in body)
-
-
-def _names_read(body: Body) -> Iterator[str]:
-    return (name for line, _ in body for name in names_in(line.code))
 
 
 def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
@@ -726,8 +712,3 @@ def _returned(op: Operation, program: Program) -> list[str]:
     """Return what a backward returns for each argument."""
     results = [program.gradients.get(t.name, "None") for t in op.inputs]
     return results + ["None" for p in op.parameters if not isinstance(p, Choice)]
-
-
-def _no_gradient(op: Operation) -> str:
-    """Return the statement that returns None for each argument."""
-    return f"return (None,) * {len(arguments(op))}" if len(arguments(op)) > 1 else "return None"

@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     Where,
     walk,
 )
-from derive.module.pretty_printer import formatted_statement, indented, statements
+from derive.module.pretty_printer import broken, indented, statements
 from derive.module.reduced import unrounded
 from derive.notation.common_output import CommonOutput
 from derive.notation.operation import KeepDim
@@ -197,4 +197,4 @@ def _returned(lines: Sequence[Line], indent: int) -> list[str]:
     """Return the statements of lines of which the last is returned."""
     *first, last = lines
     code = MethodCall(last.code, "to", (DTYPE,))
-    return [*statements(first, indent), *formatted_statement("return ", code, indent)]
+    return [*statements(first, indent), *broken("return ", code, indent=indent)]

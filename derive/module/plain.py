@@ -15,16 +15,18 @@ from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
 from derive.module.docstrings import OMITTED, title
-from derive.module.function_codegen import arguments, camel_case
+from derive.module.function_codegen import arguments, camel_case, one_by_one
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
     COLUMNS,
     assigned,
+    broken,
     call_lines,
-    formatted_statement,
     indented,
     return_statement,
     statements,
+    unpacked_statement,
+    unpacked_tuple,
 )
 from derive.module.public import declared, docstring, result_type
 from derive.module.runtime import imports_of
@@ -103,7 +105,8 @@ def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -
     taken = {op.name, *(x.name for x in (*op.inputs, *op.parameters, *op.equations))}
     classes = tuple(_function_class(part, _class_name(op, part, taken)) for part in module.parts)
     whole = _public_body(code, module, [c.name for c in classes])
-    signature = call_lines(f"def {op.name}(", declared(code), f") -> {_result(module)}:", 0)
+    result = result_type(len(module.parts[0].program.outputs))
+    signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     lines = [line for c in classes for line in c.lines()]
@@ -122,10 +125,6 @@ def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:
     """Return the name of a Function, which no tensor has."""
     name = camel_case(op.name) + camel_case(part.option or "")
     return f"_{name}" if name in taken else name
-
-
-def _result(module: PlainModule) -> str:
-    return result_type(len(module.parts[0].program.outputs))
 
 
 # ------------------------------------------------------------------ the docstring
@@ -169,7 +168,7 @@ def _body(lines: Sequence[Line], results: Sequence[str], indent: int) -> list[st
     """Return the statements of the lines; the last one returns the results."""
     if lines and list(results) == [lines[-1].name]:
         made = statements(lines[:-1], indent)
-        return [*made, *formatted_statement("return ", lines[-1].code, indent)]
+        return [*made, *broken("return ", lines[-1].code, indent=indent)]
     return statements(lines, indent) + return_statement(results, indent)
 
 
@@ -189,8 +188,8 @@ def _setup(op: Operation, program: Program) -> list[str]:
     parameters = _kept_parameters(program, later)
     shapes = [x for x in program.kept_shapes if x not in saved]
     read = {*saved, *shapes, *(name for x in here for name in names_in(x.code))}
-    targets = [_target(name, read, parameters) for name in arguments(op)]
-    lines = _unpacked(targets, "inputs")
+    targets = (f"ctx.{n}" if n in parameters else n if n in read else "_" for n in arguments(op))
+    lines = _unpacked([*targets], "inputs")
     outcome = _outcome(op, program)
     if len(program.outputs) > 1 or outcome != program.outputs[0]:
         names = [name if name in (*saved, *silent) else "_" for name in program.outputs]
@@ -206,20 +205,10 @@ def _setup(op: Operation, program: Program) -> list[str]:
     return lines or ["pass"]
 
 
-def _target(name: str, read: set[str], parameters: Sequence[str]) -> str:
-    """Return what an argument is assigned to in setup_context."""
-    if name in parameters:
-        return f"ctx.{name}"
-    return name if name in read else "_"
-
-
 def _unpacked(targets: Sequence[str], source: str) -> list[str]:
     """Return the lines that assign the items of a tuple; ``_`` marks what nothing reads."""
-    wanted = [n for n, target in enumerate(targets) if target != "_"]
-    whole = f"{', '.join(targets)} = {source}"
-    if len(wanted) == 1 or (wanted and len(whole) + 8 > COLUMNS):
-        return [f"{targets[n]} = {source}[{n}]" for n in wanted]
-    return [whole] if wanted else []
+    single, whole = one_by_one(targets, source), unpacked_statement(targets, source)
+    return [whole] if len(single) > 1 and len(whole) + 8 <= COLUMNS else single
 
 
 def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
@@ -260,12 +249,7 @@ def _backward(op: Operation, program: Program) -> list[str]:
     kept = _kept_sizes(program, here, later)
     kept += [f"{t}_shape" for t in program.kept_shapes if t not in saved]
     lines, first = _with_kept(lines, (*_kept_parameters(program, later), *kept))
-    made = []
-    if saved:
-        target = f"({saved[0]},)" if len(saved) == 1 else ", ".join(saved)
-        whole = f"{target} = ctx.saved_tensors"
-        hanging = ["(", *(f"    {name}," for name in saved), ") = ctx.saved_tensors"]
-        made += [whole] if len(whole) + 8 <= COLUMNS else hanging
+    made = unpacked_tuple(saved, "ctx.saved_tensors", 8) if saved else []
     made += statements([*first, *lines], 8)
     gradients = [program.gradients.get(name, "None") for name in arguments(op)]
     return [*made, *return_statement(gradients, 8)]

@@ -15,9 +15,9 @@ __all__ = [
     "all_none",
     "any_of",
     "assigned",
+    "broken",
     "call_lines",
     "collected",
-    "formatted_statement",
     "indented",
     "return_statement",
     "statements",
@@ -127,11 +127,6 @@ def assigned(line: Line, indent: int) -> list[str]:
     whole = not others or " " not in first.removeprefix(f"{line.name} = ")
     fits = line.remark and whole and len(beside) + indent <= COLUMNS
     return [beside if fits else first, *others]
-
-
-def formatted_statement(start: str, code: Code, indent: int) -> list[str]:
-    """Return the statement start + code."""
-    return broken(start, code, indent=indent)
 
 
 def call_lines(start: str, arguments: Sequence[str], end: str, indent: int) -> list[str]:

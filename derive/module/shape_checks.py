@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import count, takewhile
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Param, Size, walk
@@ -18,7 +18,7 @@ from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.groups import groups_of
 from derive.module.arguments import ArgumentCheck, checks_if_given, required_of, spelled_check
 from derive.module.positions import Positions, input_frame, written
-from derive.module.signature import Clauses, Rules, divisors
+from derive.module.signature import Clauses, Rules, axis_notation, divisors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.split import lettered
 from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, text
@@ -56,14 +56,10 @@ class ShapeChecks:
 
     def sizes(self) -> list[ArgumentCheck]:
         """Return the checks of the shapes of required tensors, after those of parameters."""
-        unknown = [t for t in required_of(self.op) if not self._is_known(t)]
-        ranks = map(self._rank_test, unknown)
-        pairs = zip(unknown, ranks, strict=True)
-        found = [
-            ArgumentCheck(test)
-            for t, (test, fixed) in pairs
-            if test and not fixed and not self._has_rank_by_shape(t)
-        ]
+        unknown = (t for t in required_of(self.op) if not self._is_known(t))
+        ranks = ((t, *self._rank_test(t)) for t in unknown)
+        ranks = (rank for rank in ranks if rank[1] and not rank[2])
+        found = [ArgumentCheck(test) for t, test, _ in ranks if not self._has_rank_by_shape(t)]
         found += (check for e in self._single for check in self._divisibility_checks(e))
         clauses = tuple(c for _, own in self._defined.values() for c in own)
         for t in required_of(self.op):
@@ -175,12 +171,9 @@ class ShapeChecks:
             return _Piece(size=self._defined[extent.name][0])
         if extent.size is not None and not divisors(self.op, extent.name):
             return None
-        name, k = self._first(extent)
+        # By the axis of a required tensor if there is one.
+        name, k = min(extent.sources, key=lambda at: self._tensors[at[0]].default is not None)
         return None if (name, k) == (t.name, n) else _Piece(self._tensors[name], k, k + 1)
-
-    def _first(self, extent: Extent) -> tuple[str, int]:
-        """Return the axis by which an extent is known: of a required tensor if there is one."""
-        return min(extent.sources, key=lambda place: self._tensors[place[0]].default is not None)
 
     def _rank_test(self, t: Tensor) -> tuple[str, bool]:
         """Return (test of the number of axes or "", whether it is known without another tensor)."""
@@ -216,13 +209,7 @@ class ShapeChecks:
                 stop += 1
             if pieces[start] is not None:
                 (piece,) = _merged(pieces[start:stop])
-                whole = stop - start > 1 or not self._is_single(piece)
-                own = (
-                    self._positions.part(t, start, stop)
-                    if whole
-                    else self._positions.item(t, start)
-                )
-                tests.append(f"{own} != {self._text(piece)}")
+                tests.append(f"{self._text(_Piece(t, start, stop))} != {self._text(piece)}")
             start = stop
         return tests
 
@@ -250,9 +237,7 @@ class ShapeChecks:
         places = _axis_places(self.op, self.frame, extent)
         result: list[ArgumentCheck] = []
         for part, parts in found:
-            code = shapes.size(parts[0])
-            for other in parts[1:]:
-                code = Binary("*", code, shapes.size(other))
+            code = reduce(lambda a, b: Binary("*", a, b), map(shapes.size, parts))
             if places:
                 name, place, axis = places[0]
                 whole, what = (
@@ -322,18 +307,6 @@ def _merged(pieces: Iterable[_Piece | None]) -> list[_Piece]:
     return found
 
 
-def letters(t: Tensor) -> str:
-    return ", ".join(map(_axis_letters, t.axes))
-
-
-def _axis_letters(axis: Expr) -> str:
-    """Return the axis in its notation."""
-    if isinstance(axis, Composite):
-        return f"({' '.join(map(_axis_letters, axis.args))})"
-    assert isinstance(axis, Index)
-    return f"*{axis.name}" if axis.group else axis.name
-
-
 def shapes_from(op: Operation, frame: Frame, tensors: Sequence[Tensor]) -> ShapeSources:
     sources = [
         ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes_of(op, t)) for t in tensors
@@ -347,7 +320,7 @@ def _axis_places(op: Operation, frame: Frame, extent: Extent) -> list[tuple[str,
     places: list[tuple[str, Code, str]] = []
     for name, n in sorted(extent.sources, key=lambda place: tensors[place[0]].default is not None):
         axis = tensors[name].axes[n]
-        words = f" {_axis_letters(axis)}" if isinstance(axis, Composite) else ""
+        words = f" {axis_notation(axis)}" if isinstance(axis, Composite) else ""
         try:
             places.append((name, frame.position(axes_of(op, tensors[name]), n), words))
         except NeedsFlatGroups:
@@ -416,11 +389,8 @@ def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:
     """
     extents = {e.name: e for e in op.extents}
     given = extents[extent].size
-    parts = (
-        []
-        if given is None
-        else [extents[p.extent].size for p in walk(given) if isinstance(p, Size)]
-    )
+    assert given is not None
+    parts = [extents[p.extent].size for p in walk(given) if isinstance(p, Size)]
     limited = any(
         isinstance(p, Call) and p.function == "minimum" and Size(extent) in walk(p) for p in parts
     )
@@ -431,7 +401,7 @@ def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:
         )
         sources.append(ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes))
     shapes = ShapeSources(extents, input_frame(op, frame), sources)
-    return shapes.number(given) if given is not None and limited else shapes.size(extent)
+    return shapes.number(given) if limited else shapes.size(extent)
 
 
 def _position_in_message(code: Code) -> str:

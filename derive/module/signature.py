@@ -29,6 +29,16 @@ def _tensor(t: Tensor) -> str:
     return f"{t.name}{axes}{dtype}{'' if t.default is None else '=None'}"
 
 
+def axis_notation(e: Expr) -> str:
+    """Return an axis as a spec has it: n, *p, (g c) or 1."""
+    if isinstance(e, Index):
+        return f"*{e.name}" if e.group else e.name
+    if isinstance(e, Composite):
+        return f"({' '.join(map(axis_notation, e.args))})"
+    assert isinstance(e, Num)
+    return str(e.value)
+
+
 def signature_axis(axis: Expr) -> str:
     """Return an axis, with the index of its size after a "=" if that has another name."""
     if isinstance(axis, Composite):

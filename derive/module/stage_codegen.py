@@ -10,15 +10,8 @@ from derive.blocks.tiling import Stage
 from derive.module.function_codegen import unpacked_call
 from derive.module.in_place_variants import grouped
 from derive.module.name_mangling import OWN
-from derive.module.predicated_lines import Item, predicated
-from derive.module.pretty_printer import (
-    all_none,
-    any_of,
-    assigned,
-    call_lines,
-    indented,
-    return_statement,
-)
+from derive.module.predicated_lines import Item, named_conditions, predicated
+from derive.module.pretty_printer import all_none, assigned, call_lines, indented, return_statement
 from derive.program.aliasing import gradients_apart, unalias_outputs
 from derive.program.argument_types import forward_types
 from derive.program.buffer_reuse import InPlaceWriter
@@ -29,7 +22,6 @@ from derive.program.gemm_fusion import has_groups
 from derive.program.gradient_predication import conditions
 from derive.program.mixed_precision import DTYPE, LOW, WIDE, Precision
 from derive.program.program import BackwardLine, Program
-from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -66,9 +58,8 @@ def forward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     lines = _cast(program.forward_precision)
     body = list(Names(taken=OWN).in_lines(body, (*program.inputs, *program.outputs)))
     lines += [s for line in body if _says(line) for s in assigned(line, 4)]
-    return _stage_function(
-        name, stage, program, lines, body, program.outputs, program.forward_precision
-    )
+    precision = program.forward_precision
+    return _stage_function(name, stage, program, lines, body, program.outputs, precision)
 
 
 def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
@@ -105,7 +96,7 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
         results=results,
         places=places,
         taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
-        is_large=_is_large,
+        is_large=lambda shape: len(shape) > 1,
         grouped=grouped(op, program),
     )
     written = writer.write([(x.line, x.needs) for x in entries], [trace])
@@ -114,10 +105,6 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
     lines = [*_cast(formed.precision), *_predicated_lines(stage, entries, formed.gradients, totals)]
     body = [entry.line for entry in entries]
     return _stage_function(name, stage, program, lines, body, results, formed.precision, totals)
-
-
-def _is_large(shape: Shape) -> bool:
-    return len(shape) > 1
 
 
 def _accumulated(
@@ -228,11 +215,8 @@ def _predicated_lines(
     pairs = Names(taken=OWN).in_entries([(x.line, x.needs) for x in entries], places)
     taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
     asked = conditions(pairs, gradients, places, taken)
-    lines = [
-        s
-        for name, alternatives in asked.names
-        for s in any_of(f"{name} = ", _of_wanted(alternatives), "", 4)
-    ]
+    names = tuple((name, _of_wanted(own)) for name, own in asked.names)
+    lines = named_conditions(replace(asked, names=names), 4)
     if len(gradients) > 1:
         lines += all_none([n for n in gradients.values() if n not in totals], 4)
     items = []

@@ -133,11 +133,9 @@ class Stages:
         return value if dtype is None or not is_output else f"{value}.to({dtype.id})"
 
     def placed(self, name: str, axis: int | None) -> str | None:
-        """Return the position of the row axis in a tensor, None without one."""
-        return None if axis is None else self.place(name, axis)
-
-    def place(self, name: str, axis: int) -> str:
         """Return the position of an axis, counted from the end if a group precedes it."""
+        if axis is None:
+            return None
         axes = tuple(i if isinstance(i, Index) else None for i in self.plan.axes[name])
         try:
             return text(Frame(()).position(axes, axis))
@@ -172,26 +170,20 @@ class Stages:
         values = {n: n for n in ("low", "wide")} | {"wanted": "asked"}
         for g in stage.given:
             place = self.placed(g.tensor, g.axis)
-            values[g.name] = g.tensor if place is None else _block_rows(g.tensor, place, optional)
-        for output in stage.outputs:
-            axis = stage.rows.get(output)
-            place = self.placed(output, axis)
-            values[output] = output if place is None else _block_rows(output, place)
+            values[g.name] = _block_rows(g.tensor, place, g.tensor in optional)
+        places = {n: self.placed(n, stage.rows.get(n)) for n in stage.outputs}
+        values |= {n: _block_rows(n, place) for n, place in places.items()}
         for output, cotangent in s.program.cotangents:
             if cotangent is not None:
-                axis = stage.rows.get(output)
-                name = self.gradients[output]
-                place = self.placed(output, axis)
-                values[cotangent] = name if place is None else _block_rows(name, place)
+                values[cotangent] = _block_rows(self.gradients[output], places[output])
+        known = {stage.start: "start", stage.length: "length"}
         for p in stage.operation.parameters:
             extent = stage.sizes.get(p.name)
-            known = {stage.start: "start", stage.length: "length"}
-            if extent is not None:
-                values[p.name] = (
-                    "size" if extent == self.plan.index.extent else self.size_of(extent)
-                )
-            else:
+            if extent is None:
                 values[p.name] = known.get(p.name, p.name)
+            else:
+                is_whole = extent == self.plan.index.extent
+                values[p.name] = "size" if is_whole else self.size_of(extent)
         return values
 
     @staticmethod
@@ -206,7 +198,10 @@ class Stages:
         return [name for name in read if name in made]
 
 
-def _block_rows(name: str, axis: str, optional: set[str] | frozenset[str] = frozenset()) -> str:
-    if name in optional:
+def _block_rows(name: str, axis: str | None, optional: bool = False) -> str:
+    """Return the rows of a block, the whole tensor without an axis of them."""
+    if axis is None:
+        return name
+    if optional:
         return f"rt.block_rows({name}, {axis}, start, length)"
     return f"{name}.narrow({axis}, start, length)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from derive.module.arguments import required_of
+from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text, shape_of_absent, stand_in
 from derive.module.function_codegen import (
     Variant,
@@ -20,13 +20,7 @@ from derive.module.function_codegen import (
     product_dtypes,
     unpack_wanted,
 )
-from derive.module.pretty_printer import (
-    assigned,
-    formatted_statement,
-    indented,
-    return_statement,
-    statements,
-)
+from derive.module.pretty_printer import assigned, broken, indented, return_statement, statements
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
 from derive.program.torch_ir import Code, names_in, text
@@ -78,17 +72,12 @@ def _absent_tensors(op: Operation, tangent: Tangent) -> Iterator[tuple[str, Code
                     yield name, stand_in(op, t, number)
 
 
-def _like(op: Operation) -> str:
-    """Return the tensor whose dtype and device new tensors take."""
-    return next(t.name for t in required_of(op) if t.kind == "float")
-
-
 def _read_before(op: Operation, tangent: Tangent) -> set[str]:
     """Return the names that the prelude reads."""
     found = set(floats_of(op)) if tangent.precision.has_products else set()
     for t in op.inputs:
         if t.default is not None:
-            found |= {_like(op), *names_in(shape_of_absent(op, t))}
+            found |= {*names_in(like_input(op)), *names_in(shape_of_absent(op, t))}
     return found
 
 
@@ -109,5 +98,5 @@ def _body(op: Operation, program: Program, tangent: Tangent) -> list[str]:
     *before, last = tangent.lines
     lines += statements(before, 8)
     if moved == [last.name]:
-        return [*lines, *formatted_statement("return ", last.code, 8)]
+        return [*lines, *broken("return ", last.code, indent=8)]
     return [*lines, *assigned(last, 8), *return_statement(moved, 8)]

@@ -241,9 +241,7 @@ class InPlaceWriter:
             # a*b - c*d is 0 where both are equal, and W@x - sum(W)*x where W is diagonal, if
             # both products are rounded.
             return None
-        if any(
-            self._shape(w, product) != self._shape(w, code) for w in worlds
-        ) or not self._is_large(code, worlds):
+        if not self._is_like(product, code, worlds):
             return None
         before, saved = list(self._before), self.saved
         (x, memory), (left, one), (right, two) = (
@@ -321,7 +319,8 @@ class InPlaceWriter:
     def _in_place(self, code: Code, place: int, alone: bool) -> Code | None:
         match code:
             case Binary(op):
-                return _method_in_place(code, place, _METHODS[op])
+                parts = code.parts()
+                return MethodCall(parts[place], _METHODS[op], (parts[1 - place],))
             case Unary(_, operand):
                 return MethodCall(operand, "neg_")
             case MethodCall(operand, name, args):
@@ -433,12 +432,6 @@ def _writable_operands(code: Code) -> tuple[int, ...]:
         case FunctionCall(name) if over := torch_op(code).over:
             return (0,) if over != "_" or name.startswith("rt.") else ()
     return ()
-
-
-def _method_in_place(code: Code, place: int, name: str) -> Code:
-    """Return x.name(y) for the operands of x op y."""
-    parts = code.parts()
-    return MethodCall(parts[place], name, (parts[1 - place],))
 
 
 def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:

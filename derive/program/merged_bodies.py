@@ -300,9 +300,7 @@ class _Renaming:
         if isinstance(code, Name) and isinstance(other, Name):
             if new.get(code.id) == other.id or self._same(code.id, other.id):
                 return True
-            if code.id in new or other.id in new.values():
-                return False
-            if not guess(code.id, other.id):
+            if code.id in new or other.id in new.values() or not guess(code.id, other.id):
                 return False
             new[code.id] = other.id
             return True

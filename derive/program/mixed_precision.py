@@ -123,12 +123,12 @@ def in_precision(
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
     broad = set(given) if not products.any_in(lines) else set()
-    body = _PrecisionBody(products, given, broad)
-    made = body.lines(lines)
-    while not body.read <= broad:
-        broad |= body.read
+    while True:
         body = _PrecisionBody(products, given, broad)
         made = body.lines(lines)
+        if body.read <= broad:
+            break
+        broad |= body.read
     sources = {name: _Sources.of(lines, name, body) for name in outputs if not body.of(Name(name))}
     returned = {name: LOW if found.is_low else DTYPE for name, found in sources.items()}
     listed = any(found.listed for found in sources.values())
@@ -405,12 +405,11 @@ class _PrecisionBody(Forward[bool]):
             return self._inside(code)
         if not self._is_tensor(code):
             return code
-        match self._plain(code):
+        match plain := self._plain(code):
             case MethodCall(mask, "to", (dtype,)) if dtype is WIDE:
                 # Integers and truths, made into numbers for the product alone.
-                return MethodCall(mask, "to", (LOW,))
-            case plain:
-                return MethodCall(plain, "to", (LOW,))
+                plain = mask
+        return MethodCall(plain, "to", (LOW,))
 
     def _is_tensor(self, code: Code) -> bool:
         """True if an argument of a product is a tensor, not a shape."""
@@ -428,20 +427,16 @@ class _PrecisionBody(Forward[bool]):
     def _plain(self, code: Code) -> Code:
         """Return a value that is not in ``low``."""
         match code:
-            case Name():
+            case Name() | MethodCall(_, "dim" | "size") | Keyword("device"):
                 return code
-            case Attribute(obj, name) if name in _OF_ITSELF:
+            case Attribute(_, name) if name in _OF_ITSELF:
                 return code
             case Attribute(obj, "dtype"):
                 return WIDE if self.of(obj) else code
-            case MethodCall(obj, "dim" | "size"):
-                return code
             case MethodCall(obj, name, args) if torch_op(code).makes:
                 given = any(isinstance(a, Keyword) and a.name == "dtype" for a in args)
                 if self.of(obj) and not given:
                     return MethodCall(obj, name, (*args, Keyword("dtype", WIDE)))
-                return code
-            case Keyword("device"):
                 return code
         return code.map(self._broadened)  # type: ignore[no-any-return]
 

@@ -11,10 +11,11 @@ needs the tensor itself, such as its mean, has no such form.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
+from operator import add, mul, sub
 
 from derive.algebra.poly import ONE
 from derive.program.torch_ir import (
@@ -130,7 +131,8 @@ class Absence:
             case FunctionCall(_, args) if torch_op(code).absent:
                 return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
-                return self._either(self.without(then), self.without(other))
+                one, two = self.without(then), self.without(other)
+                return one if isinstance(one, Uniform) and one == two else None
             case FunctionCall("torch.where", (test, then, other)):
                 return self._chosen(code, test, self.without(then), self.without(other))
         return self._shown(code) if _only_moves_elements(code) else None
@@ -155,7 +157,7 @@ class Absence:
             return None
         if isinstance(code, Unary):
             return Uniform(_negative(inner.value))
-        if self._has_axes(inner.value):
+        if isinstance(inner.value, Code) and self.there.shape(inner.value):
             raise TensorNeeded
         return inner
 
@@ -184,9 +186,6 @@ class Absence:
         same = (name for name in self.tensors if self.there.shape(Name(name)) == whole)
         found = None if whole is None else next(same, None)
         return None if found is None else Attribute(Name(found), "shape")
-
-    def _has_axes(self, number: Number) -> bool:
-        return isinstance(number, Code) and bool(self.there.shape(number))
 
     def _combined(
         self, code: Binary, left: Code | Uniform, right: Code | Uniform
@@ -254,11 +253,6 @@ class Absence:
             raise TensorNeeded
         return self._of_shape(FunctionCall("torch.where", (test, *branches)), code)
 
-    @staticmethod
-    def _either(then: Code | Uniform, other: Code | Uniform) -> Uniform | None:
-        """Return the common number of both branches of a Python conditional, else None."""
-        return then if isinstance(then, Uniform) and then == other else None
-
     def _counted(self, chosen: Code, args: tuple[Code, ...], dims: tuple[Code, ...]) -> Code | None:
         """Return the sum of a mask of ones and zeros as the sum of the mask."""
         mask, then, other = args
@@ -301,7 +295,9 @@ def _only_moves_elements(code: Code) -> bool:
 def _combine_numbers(op: str, left: Number, right: Number) -> Number:
     """left op right"""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        return _compute_fraction(op, left, right)
+        if op not in _EXACT:
+            raise TensorNeeded
+        return _EXACT[op](left, right)
     match op, left, right:
         case ("+", 0, x) | ("*", 1, x) | ("+" | "-", x, 0) | ("*" | "/", x, 1):
             return x
@@ -312,15 +308,7 @@ def _combine_numbers(op: str, left: Number, right: Number) -> Number:
     raise TensorNeeded
 
 
-def _compute_fraction(op: str, left: Fraction, right: Fraction) -> Fraction:
-    match op:
-        case "+":
-            return left + right
-        case "-":
-            return left - right
-        case "*":
-            return left * right
-    raise TensorNeeded
+_EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul}
 
 
 def _negative(number: Number) -> Number:

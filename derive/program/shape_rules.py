@@ -218,8 +218,7 @@ def movedim(x: Shape, source: Any, target: Any) -> Shape:
 
 def flatten(x: Shape, start: Any = ZERO, end: Any = _LAST) -> Shape:
     first, last = _axis_number(x, start), _axis_number(x, end)
-    taken = last + 1 - first
-    return _put_sizes(x, first, elements(x[first : last + 1]), taken=taken)
+    return _put_sizes(x, first, elements(x[first : last + 1]), taken=last + 1 - first)
 
 
 def unflatten(x: Shape, at: Any, sizes: Any) -> Shape:
@@ -251,6 +250,10 @@ def matrix_transposed(x: Shape) -> Shape:
 # -------------------------------------------------------------------- elements chosen and joined
 
 
+def like_second(_: Any, x: Shape, *__: Any, **___: Any) -> Shape:
+    return x
+
+
 def gather(x: Shape, at: Any, index: Shape) -> Shape:
     return index
 
@@ -274,14 +277,9 @@ def mean_where(f: Shape, _: Shape, x: Shape, op: Any, t: Shape, *__: Any) -> Sha
     return sum_where(f, x, op, t)
 
 
-def picked(_: Shape, place: Shape, *__: Any) -> Shape:
-    return place
-
-
 def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Shape:
     """Insert an axis of this size into the shape of the positions."""
-    n = number(at) % (len(place) + 1)
-    return (*place[:n], size, *place[n:])
+    return _put_sizes(place, number(at) % (len(place) + 1), size, taken=0)
 
 
 def index_select(x: Shape, at: Any, index: Shape) -> Shape:
@@ -459,14 +457,6 @@ def conv_transpose(
         reach = add(mul(add(n, _LAST), step), mul(apart, add(k, _LAST)))
         places.append(add(reach, scale(less, -2), more, ONE))
     return (*y[: -axes - 1], mul(groups, w[1]), *places)
-
-
-def conv_input(shape: Shape, w: Shape, y: Shape, **_: Any) -> Shape:
-    return shape
-
-
-def conv_weight(x: Shape, shape: Shape, y: Shape, **_: Any) -> Shape:
-    return shape
 
 
 # -------------------------------------------------------------------- several results

@@ -189,8 +189,8 @@ def _each_of(name: str, over: str = "_") -> TorchOp:
 def _window_ops() -> Iterator[TorchOp]:
     """Yield the operations that exist for one, two and three axes of windows."""
     conv = shape_rules.conv, flop_rules.conv
-    conv_input = shape_rules.conv_input, flop_rules.conv_input
-    conv_weight = shape_rules.conv_weight, flop_rules.conv_weight
+    conv_input = shape_rules.like, flop_rules.conv_input
+    conv_weight = shape_rules.like_second, flop_rules.conv_weight
     conv_transpose = shape_rules.conv_transpose, flop_rules.conv_transpose
     for name, rules in (
         ("rt.conv_single_channel", conv),
@@ -206,7 +206,8 @@ def _window_ops() -> Iterator[TorchOp]:
         for name in (f"avg_pool{n}d", f"max_pool{n}d"):
             yield TorchOp(name, shape_rules.pool(n), flop_rules.pool(n), alias=alias)
         if n > 1:
-            yield _fresh(f"avg_pool{n}d_backward", lambda _, x, *__: x, flop_rules.spread(n))
+            backward = shape_rules.like_second, flop_rules.spread(n)
+            yield _fresh(f"avg_pool{n}d_backward", *backward)
 
 
 _FUNCTIONS = (
@@ -324,7 +325,7 @@ _ROWS = (
         *(shape_rules.attended_gradients, flop_rules.attended_gradients),
         (5, 6, 7),
     ),
-    _fresh("rt.nll_loss", shape_rules.picked, flop_rules.none, absent=((2, 1),), slips=True),
+    _fresh("rt.nll_loss", shape_rules.like_second, flop_rules.none, absent=((2, 1),), slips=True),
     _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
     _scans("cumsum", Alias.FRESH),
     # through exp(x - max x): 0 far below the maximum
@@ -341,7 +342,7 @@ _ROWS = (
     *(_fresh(name) for name in f"{_SMOOTH} {_OTHERS}".split()),
     _fresh("hardswish"),
     _fresh("glu", shape_rules.glu, slips=True),  # once only
-    _fresh("glu_backward", lambda _, x, *__: x),
+    _fresh("glu_backward", shape_rules.like_second),
     *(_scans(f"{name}softmax", Alias.FRESH, over="out") for name in ("", "log_")),
     *(_scans(f"rt.{name}softmax", Alias.FRESH_VIEW) for name in ("", "log_")),
     *(_scans(f"rt.{name}softmax_backward", Alias.FRESH_VIEW) for name in ("", "log_")),
@@ -491,8 +492,9 @@ def torch_op(code: Code) -> TorchOp:
             return _CAST
         case Binary("@"):
             return MATMUL
-        case Binary("**", _, exponent) if not _is_integer_literal(exponent):
-            return _POWER
+        case Binary("**", _, exponent):
+            whole = isinstance(exponent, Literal) and exponent.text.isdigit()
+            return ELEMENTWISE if whole else _POWER
         case MethodCall(_, name):
             return TORCH_OPS.get(name, ELEMENTWISE)
         case FunctionCall(name) if name.startswith(("torch.", "reuse.")):
@@ -500,11 +502,6 @@ def torch_op(code: Code) -> TorchOp:
         case FunctionCall(name) if name not in ("min", "max"):
             return TORCH_OPS.get(name, ELEMENTWISE)
     return ELEMENTWISE
-
-
-def _is_integer_literal(code: Code) -> bool:
-    """True if the code is a nonnegative integer literal."""
-    return isinstance(code, Literal) and code.text.isdigit()
 
 
 def has_forward_mode(codes: Iterable[Code]) -> bool:
@@ -538,10 +535,9 @@ def is_float32_under_autocast(code: Code) -> bool:
             return name in _FLOAT32
         case FunctionCall(name) if name.startswith("torch."):
             return name.rpartition(".")[2] in _FLOAT32
-        case FunctionCall("rt.circular_convolution" | "rt.circular_correlation"):
-            return True
-        case FunctionCall() if torch_op(code).several:
-            return True
+        case FunctionCall(name):
+            circular = name in ("rt.circular_convolution", "rt.circular_correlation")
+            return circular or torch_op(code).several
     return False
 
 

@@ -438,11 +438,8 @@ def _operand(parts: _Flat, level: _Level) -> Doc:
     return _of(part[0], level, part[1])
 
 
-_LOGIC = ("or", "and")
-
-
 def _rank(op: str) -> int:
-    return PRECEDENCE["or"] if op in _LOGIC else PRECEDENCE[op]
+    return PRECEDENCE["or" if op == "and" else op]
 
 
 # -------------------------------------------------------------------- optional parentheses

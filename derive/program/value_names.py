@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from keyword import iskeyword
-from typing import Any
 
 from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
@@ -226,14 +225,11 @@ class _Words:
     def whole(self, code: Code) -> str:
         """Return the word for what a function maps: of a long sum, that it is one."""
         bare = _bare(code)
-        noun = self.nouns.get(bare.id, "") if isinstance(bare, Name) else _noun(_plain(bare))
         if isinstance(bare, Name):
-            return noun or self.operand(code)
-        return (
-            noun
-            if noun and len(self.phrase(_plain(bare))) > _MOST_OF_OPERAND
-            else self.operand(code)
-        )
+            return self.nouns.get(bare.id) or self.operand(code)
+        plain = _plain(bare)
+        long = _noun(plain) and len(self.phrase(plain)) > _MOST_OF_OPERAND
+        return _noun(plain) if long else self.operand(code)
 
     def phrase(self, code: Code) -> str:
         """Return what the operation at the top computes."""
@@ -436,7 +432,7 @@ class _Words:
         if not said or most >= len(args):
             bare = name.removesuffix("_backward")
             said = f"{bare}_{{0}}" if bare == name else f"{{0}}_through_{bare}"
-        return said.format(*(_Late(self, arg) for arg in args))
+        return said.format(*map(self.whole, args[: most + 1]))
 
     def _where(self, x: Code, y: Code) -> str:
         """Return the phrase of where(mask, x, y): x, elsewhere 0, a harmless number, or y."""
@@ -444,20 +440,6 @@ class _Words:
             if number := _number(other):
                 return f"{'masked' if number == 'zero' else 'safe'}_{self.operand(kept)}"
         return f"{self.operand(x)}_or_{self.operand(y)}"
-
-
-@dataclass
-class _Late:
-    """The word for an argument, found when a template asks for it."""
-
-    words: _Words
-    code: Code
-
-    def __str__(self) -> str:
-        return self.words.whole(self.code)
-
-    def __format__(self, spec: Any) -> str:
-        return str(self)
 
 
 _SIDES = {
