@@ -288,9 +288,8 @@ class Attentions:
             pulled = _AttentionGradients(mean, lets, every, frozenset(optional))
             for g in pulled.cotangents(backward):
                 axes = *mean.batch, mean.ends[0]
-                call = _MeanKernels(
-                    kind, mean, g, lets, partial(named, atom(mean.lse), "kept", axes)
-                )
+                kept_name = partial(named, atom(mean.lse), "kept", axes)
+                call = _MeanKernels(kind, mean, g, lets, kept_name)
                 found = pulled.bodies(call, bodies)
                 if found is not None:
                     made[mean.y.body], bodies = call.mean, found
@@ -329,7 +328,7 @@ class _MeanKernels:
         """For q, k and v: the access, its gradient by the equations, and that by the kernel."""
         of, row = self.of, self.kind.backward
         given = {"g": as_atom(self.g), "y": of.y.access, "lse": self.kept}
-        said = {display_names: name for name, display_names in row.names.items()}
+        said = row.canonical
         home = {said[letter]: axes for letter, axes in self._part(row, 0, given).home.items()}
         known = {**self._arguments, "g": self.g, "y": _expand_hidden(of, of.y.body, self.lets)}
         known["lse"] = of.lse
@@ -392,9 +391,8 @@ class _AttentionGradients:
         lost = [x for x in (*of.batch, i) if x not in places]
         for chosen in matched(lost, frozenset(inside.values())):
             here = {**{x: p for x, p in places.items() if isinstance(x, Index)}, **chosen}
-            (share,) = _expand_masks(
-                _expand_hidden(of, substitute(of.share, here), self.lets)
-            ).terms
+            told = _expand_hidden(of, substitute(of.share, here), self.lets)
+            (share,) = _expand_masks(told).terms
             deltas = [Delta(p, x) for x, p in places.items() if not isinstance(x, Index)]
             left = term_quotient(whole, make_term(Fraction(1), (), [*share.factors, *deltas]))
             if left is None:
@@ -458,13 +456,12 @@ def _unfused_reads(e: Expr) -> Iterator[str]:
 
 def _expand_masks(p: Poly) -> Poly:
     """The sum multiplied out, with conjunctions split into single brackets."""
-    return add(ZERO, *(_split_masks(t) for t in multiplied_out(p).terms))
 
+    def split(t: Term) -> Term:
+        factors = [part for f in t.factors for part in _conditions(f)]
+        return t if len(factors) == len(t.factors) else make_term(t.coef, t.binders, factors)
 
-def _split_masks(t: Term) -> Poly:
-    factors = [part for f in t.factors for part in _conditions(f)]
-    alike = len(factors) == len(t.factors)
-    return poly([t if alike else make_term(t.coef, t.binders, factors)])
+    return poly([split(t) for t in multiplied_out(p).terms])
 
 
 def _conditions(f: Expr) -> list[Expr]:

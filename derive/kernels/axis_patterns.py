@@ -59,15 +59,10 @@ class AxisPattern:
     row: KernelSpec
 
     @cached_property
-    def said(self) -> dict[str, str]:
-        """Map the equation's names to the canonical names."""
-        return {display_names: name for name, display_names in self.row.names.items()}
-
-    @cached_property
     def others(self) -> tuple[str, ...]:
         """The arguments other than the cotangent."""
         names = (t.name for t in self.row.operation.inputs)
-        return tuple(self.said[name] for name in names if name != self.row.cotangent)
+        return tuple(self.row.canonical[name] for name in names if name != self.row.cotangent)
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """True if an expression with nodes of these kinds may contain an instance."""
@@ -110,7 +105,7 @@ class AxisPattern:
         """K(y) if the equation is g[i] + K(y)*Sum_j g[j]."""
         (formal,) = self.row.formals
         (other,) = self.others
-        name = self.said[self.row.cotangent]
+        name = self.row.canonical[self.row.cotangent]
         pattern = as_poly(_equation_at(self.row.body, formal, i))
         alone = [t for t in pattern.terms if t.factors == (Access(name, (i,)),)]
         rest = [t for t in pattern.terms if t not in alone]
@@ -124,7 +119,7 @@ class AxisPattern:
 
     def _of(self, found: dict[str, Poly], pattern: Poly, i: Index, p: Poly) -> Iterator[Instance]:
         """The instances with this value of the other argument."""
-        cotangent = Access(self.said[self.row.cotangent], (i,))
+        cotangent = Access(self.row.canonical[self.row.cotangent], (i,))
         alone = [t for t in pattern.terms if cotangent in t.factors and not t.binders]
         if len(alone) != 1:
             return
@@ -308,8 +303,7 @@ class GatherPattern:
     @cached_property
     def _arguments(self) -> Arguments:
         """The position, and the numbers that it is compared with."""
-        op = self.row.operation
-        said = {display_names: name for name, display_names in self.row.names.items()}
+        op, said = self.row.operation, self.row.canonical
         places = frozenset(said[t.name] for t in op.inputs if t.kind == "int")
         return Arguments(places, frozenset(said[p.name] for p in op.parameters))
 
@@ -375,7 +369,10 @@ class GatherPattern:
         elif tensors(left):
             return
         else:
-            given[self._read] = atom(_ungathered(f, place, i))
+            # The argument that is gathered is read at the index instead of this position.
+            assert isinstance(f, Access)
+            read = Access(f.tensor, tuple(i if e is place else e for e in f.positions))
+            given[self._read] = atom(read)
             made = sum_over(mul(bare, left, atom(self._kernel(given, i, (i,)))), t.binders)
         yield Instance(poly([t]), made)
 
@@ -384,15 +381,9 @@ class GatherPattern:
 
     @cached_property
     def _read(self) -> str:
-        """The argument that is gathered: it is read at the position."""
+        """The argument that is gathered."""
         own = (t.name for t in self.row.operation.inputs if t.axes)
         return next(name for name in own if name != self.row.shared)
-
-
-def _ungathered(f: Expr, place: Guard, i: Index) -> Access:
-    """f with the index i instead of this position."""
-    assert isinstance(f, Access)
-    return Access(f.tensor, tuple(i if e is place else e for e in f.positions))
 
 
 def _guarded_positions(f: Expr) -> Iterator[Guard]:
@@ -425,17 +416,13 @@ class StackPattern:
     def argument(self) -> str:
         """The canonical name of the tensor with the axis."""
         (name,) = (t.name for t in self.row.operation.inputs if t.axes)
-        return self._said[name]
+        return self.row.canonical[name]
 
     @cached_property
     def size(self) -> int:
         """The length of the axis."""
         (size,) = self.row.lengths.values()
         return size
-
-    @cached_property
-    def _said(self) -> dict[str, str]:
-        return {display_names: name for name, display_names in self.row.names.items()}
 
     def may_be_in(self, kinds: frozenset[object]) -> bool:
         """True if an expression with nodes of these kinds may contain an instance."""
@@ -455,11 +442,9 @@ class StackPattern:
     def _along(self, e: Access, n: int, i: Index, p: Poly) -> Iterator[Instance]:
         """The instances for the tensor that e reads at the last position of axis n (index i)."""
         free = free_indices(p)
-        if self.row.along:
-            own = [j for j in free - free_indices(e) if j.extent == i.extent and not j.group]
-        else:
-            own = list(rename_apart([i], {*free, *free_indices(e)}))
-        for j in sorted(own, key=lambda j: j.name):
+        new = rename_apart([i], {*free, *free_indices(e)})
+        alike = (j for j in free - free_indices(e) if j.extent == i.extent and not j.group)
+        for j in sorted(alike if self.row.along else new, key=lambda j: j.name):
             x = Access(e.tensor, (*e.positions[:n], j, *e.positions[n + 1 :]))
             yield from self._of(x, n, j, p)
 
@@ -472,9 +457,8 @@ class StackPattern:
             (place,) = part.positions
             return atom(Access(x.tensor, (*x.positions[:n], place, *x.positions[n + 1 :])))
 
-        every = as_poly(
-            instantiate_atoms(substitute(self._bare, dict.fromkeys(self.row.formals, i)), become)
-        )
+        bare = substitute(self._bare, dict.fromkeys(self.row.formals, i))
+        every = as_poly(instantiate_atoms(bare, become))
         made = [
             instance
             for s in p.terms
@@ -491,7 +475,7 @@ class StackPattern:
     @cached_property
     def _bare(self) -> Poly:
         """The equation for the cotangent 1."""
-        bare = self._said.get(self.row.cotangent)
+        bare = self.row.canonical.get(self.row.cotangent)
         return poly(
             make_term(t.coef, (), [f for f in t.factors if getattr(f, "tensor", "") != bare])
             for t in self.row.body.terms

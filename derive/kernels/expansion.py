@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 
 from derive.algebra import expr as ex
 from derive.algebra.poly import (
@@ -139,7 +139,7 @@ class UnfoldedBody:
     @cached_property
     def kinds(self) -> frozenset[object]:
         """The node kinds in all terms."""
-        return frozenset(kinds_of(self.whole))
+        return kinds_of(self.whole)
 
     def without(self, part: Poly) -> Poly | None:
         """The terms of the body without those that expand to this part; None if no subset does."""
@@ -162,14 +162,14 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[ex.Expr, Axes]]:
     """Each squared and summed expression reachable from the body, with the indices of the sum."""
     pending: list[tuple[ex.Expr, int]] = [(body, 0)]
     met: set[ex.Expr] = set()
-    ways = _SquarePaths(find)
+    leads = _leading_to_squares(find)
     while pending:
         e, depth = pending.pop(0)
         for part in ex.walk(e):
             if isinstance(part, ex.Access) and part not in met:
                 met.add(part)
-                let = _expandable_let(find, part.tensor)
-                if let is not None and ways.lead(part.tensor, _DEEPEST - depth):
+                let = expandable_let(find, part.tensor)
+                if let is not None and leads(part.tensor, _DEEPEST - depth):
                     pending.append((let.body_at(part.positions), depth + 1))
             elif isinstance(part, Term) and part.binders:
                 for f in part.factors:
@@ -179,24 +179,18 @@ def squares(body: Poly, find: Find) -> Iterator[tuple[ex.Expr, Axes]]:
                         yield base, own
 
 
-@dataclass(frozen=True)
-class _SquarePaths:
-    """Names that lead to a summed square within a number of expansions."""
+def _leading_to_squares(find: Find) -> Callable[[str, int], bool]:
+    """Return whether a name leads to a summed square within a number of expansions."""
 
-    find: Find
-    known: dict[tuple[str, int], bool] = field(default_factory=dict)
+    @cache
+    def leads(name: str, depth: int) -> bool:
+        let = expandable_let(find, name) if depth else None
+        if let is None:
+            return False
+        read = sorted(ex.tensors(let.body))
+        return sums_square(let.body) or any(leads(n, depth - 1) for n in read)
 
-    def lead(self, name: str, depth: int) -> bool:
-        """True if the definition has a summed square, or reads a name that leads to one."""
-        key = name, depth
-        if key not in self.known:
-            let = _expandable_let(self.find, name) if depth else None
-            own = let is not None and (
-                sums_square(let.body)
-                or any(self.lead(n, depth - 1) for n in sorted(ex.tensors(let.body)))
-            )
-            self.known[key] = own
-        return self.known[key]
+    return leads
 
 
 @lru_cache(maxsize=1024)
@@ -220,14 +214,15 @@ def candidates(e: ex.Expr, along: Axes, find: Find) -> Iterator[Poly]:
             met.add(own)
             yield own
         lone = as_atom(p)
-        let = _expandable_let(find, lone.tensor) if isinstance(lone, ex.Access) else None
+        let = expandable_let(find, lone.tensor) if isinstance(lone, ex.Access) else None
         if let is None:
             return
         assert isinstance(lone, ex.Access)
         e = let.body_at(lone.positions)
 
 
-def _expandable_let(find: Find, name: str) -> Let | None:
+def expandable_let(find: Find, name: str) -> Let | None:
+    """Return the definition of a name in whose place its body may stand."""
     let = find(name)
     if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
         return None
@@ -237,20 +232,17 @@ def _expandable_let(find: Find, name: str) -> Let | None:
 def derived_lookup(find: Find, x: Poly) -> Find:
     """A lookup of the definitions that depend on x alone."""
     stops = ex.tensors(x)
-    known: dict[tuple[str, int], bool] = {}
 
+    @cache
     def made(name: str, depth: int) -> bool:
         if name in stops:
             return True
-        key = name, depth
-        if key not in known:
-            let = _expandable_let(find, name) if depth else None
-            read = ex.tensors(let.body) if let is not None else frozenset()
-            known[key] = bool(read) and all(made(n, depth - 1) for n in read)
-        return known[key]
+        let = expandable_let(find, name) if depth else None
+        read = ex.tensors(let.body) if let is not None else frozenset()
+        return bool(read) and all(made(n, depth - 1) for n in read)
 
     def of(name: str) -> Let | None:
-        return _expandable_let(find, name) if name not in stops and made(name, _DEEPEST) else None
+        return expandable_let(find, name) if name not in stops and made(name, _DEEPEST) else None
 
     return of
 
@@ -269,7 +261,7 @@ def expansion_levels(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
         return name in stops or own(name) is not None
 
     def product(name: str) -> Let | None:
-        let = _expandable_let(find, name) if name not in stops else None
+        let = expandable_let(find, name) if name not in stops else None
         if let is None or len(let.body.terms) != 1 or let.body.terms[0].binders:
             return None
         return let if any(map(is_own, ex.tensors(let.body))) else None
@@ -282,7 +274,7 @@ def expansion_levels(find: Find, x: Poly, body: Poly) -> Iterator[Find]:
         yield more
     adjoints = {}
     for name in read:
-        let = _expandable_let(find, name) if name.startswith("@") else None
+        let = expandable_let(find, name) if name.startswith("@") else None
         if let is not None and any(is_own(n) or more(n) for n in ex.tensors(let.body)):
             adjoints[name] = let
     if adjoints:

@@ -58,9 +58,7 @@ def instantiate_atoms(e: ex.Expr, become: Replacement) -> ex.Expr:
     match e:
         case ex.Access() | ex.Param():
             found = become(e)
-            if found is not None:
-                return found
-            return e
+            return e if found is None else found
         case Poly(terms):
             made = [_instantiate_term(t, become) for t in terms]
             if all(p.terms == (t,) for p, t in zip(made, terms, strict=True)):
@@ -212,10 +210,8 @@ class AttentionResult(ex.Expr):
     @property
     def home(self) -> Mapping[str, tuple[ex.Index, ...]]:
         """The indices for each letter of the equation."""
-        return {
-            "b": self.batch,
-            **{letter: (i,) for letter, i in zip("ijde", self.ends, strict=True)},
-        }
+        ends = zip("ijde", self.ends, strict=True)
+        return {"b": self.batch} | {letter: (i,) for letter, i in ends}
 
 
 @dataclass(frozen=True)
@@ -304,11 +300,9 @@ class KernelSpec:
         op, display_names = canonical(self.operation)
         lets: Lets = flatten_operation(op, display_names)
         make_safe(lets, frozenset(op.outputs))
-        found = (lets[name] for name in op.outputs)
-        return {
-            display_names[let.name]: (expand_names(let.body, lets.definition), let.formals)
-            for let in found
-        }, display_names
+        bodies = {n: expand_names(lets[n].body, lets.definition) for n in op.outputs}
+        parts = {display_names[n]: (body, lets[n].formals) for n, body in bodies.items()}
+        return parts, display_names
 
     @property
     def parts(self) -> Mapping[str, tuple[Poly, Axes]]:
@@ -325,6 +319,11 @@ class KernelSpec:
         """Map the canonical names of the flat form to the equation's names."""
         return self._read[1]
 
+    @cached_property
+    def canonical(self) -> Mapping[str, str]:
+        """Map the equation's names to the canonical names of the flat form."""
+        return {said: name for name, said in self.names.items()}
+
     @property
     def formals(self) -> tuple[ex.Index, ...]:
         """The indices of the flat form."""
@@ -332,10 +331,8 @@ class KernelSpec:
 
     def code(self, arguments: Mapping[str, Code]) -> Code:
         """The call of these arguments."""
-        return replaced(
-            _parse_call(ast.parse(self.call, mode="eval").body),
-            {Name(name): code for name, code in arguments.items()},
-        )
+        new: dict[Code, Code] = {Name(name): code for name, code in arguments.items()}
+        return replaced(_parse_call(ast.parse(self.call, mode="eval").body), new)
 
 
 _MODULES = ("torch", "rt")
@@ -361,9 +358,8 @@ def _parse_call(e: ast.expr) -> Code:
         case ast.Call(ast.Attribute(ast.Call() as obj, name), args):
             return MethodCall(_parse_call(obj), name, tuple(map(_parse_call, args)))
         case ast.Call(func, args, keywords):
-            return FunctionCall(
-                ast.unparse(func), (*map(_parse_call, args), *map(_keyword, keywords))
-            )
+            every = (*map(_parse_call, args), *map(_keyword, keywords))
+            return FunctionCall(ast.unparse(func), every)
     raise TypeError(f"no code for {ast.unparse(e)}")
 
 

@@ -82,7 +82,7 @@ class _Spread:
     home: Mapping[str, Axes]
 
     def __call__(self, result: str, **arguments: Poly) -> Poly:
-        said = {display_names: name for name, display_names in self.row.names.items()}
+        said = self.row.canonical
         extents = {said[extent]: axes for extent, axes in self.home.items()}
         found = {said[name]: value for name, value in arguments.items()}
         body, _ = self.row.parts[result]
@@ -158,7 +158,8 @@ class _BackwardKernel:
     def part(self, number: int, binders: Axes = ()) -> Poly:
         """One of its results."""
         f = self.found
-        args = (_lone(self.cotangent), f.x, *self.statistics, _lone(self.weight), _lone(f.share))
+        weight, share = as_atom(self.weight), as_atom(f.share)
+        args = (as_atom(self.cotangent), f.x, *self.statistics, weight, share)
         return atom(KernelResult(f.kind.backward.name, number, args, f.axes, f.along, binders))
 
 
@@ -180,7 +181,7 @@ class _Output:
     def made(self, named: Named) -> Poly:
         """The whole body with the kernel call."""
         f = self.found
-        args = (f.x, _lone(self.weight), _lone(self.bias), f.eps, _lone(f.share))
+        args = (f.x, as_atom(self.weight), as_atom(self.bias), f.eps, as_atom(f.share))
         known = f.statistics(named)
         kernel = KernelResult(f.kind.forward.name, 0, args, f.axes, f.along, (), known)
         return add(self.left, mul(self.outside, atom(kernel)))
@@ -217,13 +218,13 @@ class NormalizationPattern:
         made = self._input(body, find) or self._others(body, find) if self.backward else None
         if made is not None:
             return made
-        found = [y for f in self._found(body, find) if (y := self._output(f, body, find))]
+        found = [y for f in self._found(body, find) if (y := self._output(f, body))]
         chosen = next((y for y in found if y.weighted), found[0] if found else None)
         return None if chosen is None else chosen.made(self.named)
 
     # ---------------------------------------------------------------- the forward
 
-    def _output(self, f: _Normalized, body: Poly, find: Find) -> _Output | None:
+    def _output(self, f: _Normalized, body: Poly) -> _Output | None:
         """The body with y by the kernel, if all terms match."""
         level = self._level(body, f.names)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
@@ -234,12 +235,8 @@ class NormalizationPattern:
         inside, outside = _split_weight(w, f.kept)
         bias = ZERO
         if outside is ONE:
-            own = (
-                t
-                for t in level.whole.terms
-                if free_indices(t) == f.kept and _is_unmasked_product(t)
-            )
-            bias = poly(t for t in own if t not in whole.terms)
+            rest = (t for t in level.whole.terms if t not in whole.terms)
+            bias = poly(t for t in rest if free_indices(t) == f.kept and _is_unmasked_product(t))
         for b in (bias, ZERO) if bias.terms else (ZERO,):
             left = level.without(add(whole, b))
             if left is not None:
@@ -271,8 +268,7 @@ class NormalizationPattern:
                 whole = self._dx(f, g)
                 left = level.without(whole) if _contains_terms(level.whole, whole) else None
                 if left is not None:
-                    call = self._call(f, g)
-                    made.append((left, call))
+                    made.append((left, self._call(f, g)))
                     break
         if not made:
             return None
@@ -343,9 +339,8 @@ class NormalizationPattern:
         for deviation, over_axes in squares(body, find):
             for x in candidates(deviation, over_axes, find):
                 for chosen in matched(over_axes, free_indices(body)):
-                    yield from self._of(
-                        substitute(x, chosen), frozenset(chosen.values()), body, find
-                    )
+                    along = frozenset(chosen.values())
+                    yield from self._of(substitute(x, chosen), along, body, find)
 
     def _of(
         self, x: Poly, along: frozenset[Index], body: Poly, find: Find
@@ -424,7 +419,3 @@ def _is_unmasked_product(t: Term) -> bool:
 
 def _contains_terms(p: Poly, part: Poly) -> bool:
     return bool(part.terms) and all(t in p.terms for t in part.terms)
-
-
-def _lone(p: Poly) -> Expr:
-    return as_atom(p)

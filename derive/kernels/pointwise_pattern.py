@@ -48,8 +48,7 @@ class PointwisePattern:
     @cached_property
     def arguments(self) -> Arguments:
         """The arguments of the equation, except the cotangent."""
-        op = self.row.operation
-        said = {display_names: name for name, display_names in self.row.names.items()}
+        op, said = self.row.operation, self.row.canonical
         inputs = frozenset(said[t.name] for t in op.inputs if t.name != self.row.cotangent)
         return Arguments(inputs, frozenset(said[p.name] for p in op.parameters))
 
@@ -58,21 +57,17 @@ class PointwisePattern:
         """The equation for the cotangent 1."""
         if not self.row.cotangent:
             return self.row.body
-        said = {display_names: name for name, display_names in self.row.names.items()}
-        cotangent = Arguments(frozenset({said[self.row.cotangent]}), frozenset())
-        one = cotangent.instance(self.row.body, {said[self.row.cotangent]: constant(1)})
-        return as_poly(one)
+        name = self.row.canonical[self.row.cotangent]
+        cotangent = Arguments(frozenset({name}), frozenset())
+        return as_poly(cotangent.instance(self.row.body, {name: constant(1)}))
 
     @cached_property
     def anchors(self) -> tuple[tuple[Term, ex.Expr], ...]:
         """The (term, factor) pairs with the three largest factors, largest first."""
-        found = []
-        for t in self.pattern.terms:
-            for f in t.factors:
-                if self.arguments.inside(f) and self.arguments.of(f) is None:
-                    found.append((sum(1 for _ in ex.walk(f)), t, f))
-        found.sort(key=lambda entry: -entry[0])
-        return tuple((t, f) for _, t, f in found[:3])
+        pairs = ((t, f) for t in self.pattern.terms for f in t.factors)
+        found = [(t, f) for t, f in pairs if self.arguments.inside(f) and not self.arguments.of(f)]
+        found.sort(key=lambda pair: -sum(1 for _ in ex.walk(pair[1])))
+        return tuple(found[:3])
 
     @cached_property
     def nodes(self) -> frozenset[object]:
@@ -114,9 +109,8 @@ class PointwisePattern:
                 continue
             for u in self.pattern.terms:
                 bare = [f for f in u.factors if self.arguments.of(f) != name]
-                if len(bare) == len(u.factors) or name in self.arguments.inside(
-                    Term(u.coef, (), tuple(bare))
-                ):
+                inside = self.arguments.inside(Term(u.coef, (), tuple(bare)))
+                if len(bare) == len(u.factors) or name in inside:
                     continue
                 rest = as_poly(self.arguments.instance(poly([make_term(u.coef, (), bare)]), found))
                 if len(rest.terms) != 1:
@@ -159,19 +153,20 @@ class PointwisePattern:
                 cofactors.append((cofactor, whole))
         if not cofactors:
             return
-        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found, p))]
+        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found))]
         if len(instances) > 1:
             whole = add(*(i.whole for i in instances))
             if all(x in p.terms for x in whole.terms):
                 yield Instance(whole, add(*(i.made for i in instances)))
         yield from instances
 
-    def _made(self, cofactor: Term, whole: Poly, found: Found, p: Poly) -> Instance | None:
-        free = ex.free_indices(self._main(found))
+    def _made(self, cofactor: Term, whole: Poly, found: Found) -> Instance | None:
+        # The sum of the tensor arguments has the axes of the kernel.
+        main = add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
+        free = ex.free_indices(main)
         given = {self.row.names[name]: value for name, value in found.items()}
-        outside = list(cofactor.factors)
+        outside, binders = list(cofactor.factors), list(cofactor.binders)
         coef, number = cofactor.coef, Fraction(1)
-        binders = list(cofactor.binders)
         if self.row.cotangent:
             inside = [f for f in outside if ex.free_indices(f) <= free and not is_mask(f)]
             summed = [i for i in binders if i not in free]
@@ -182,29 +177,23 @@ class PointwisePattern:
                     inside = outside
             if not any(ex.tensors(f) for f in inside):
                 return None
-            own = [f for f in inside if _is_cotangent(f) and ex.free_indices(f) == free]
+            own = [f for f in inside if ex.free_indices(f) == free and _is_cotangent(f)]
             if len(own) == 1 and not summed:
                 # The cofactors may differ elsewhere, where the kernel is the same.
                 inside, number = own, coef
             outside = [f for f in outside if f not in inside]
             taken = [i for i in summed if not any(i in ex.free_indices(f) for f in outside)]
-            if any(
-                i in ex.free_indices(f) for f in inside for i in binders if i not in (*taken, *free)
-            ):
+            left = {i for i in binders if i not in taken}
+            if not (left - free).isdisjoint(ex.indices_of(inside)):
                 return None
-            inner = coef / number
-            given[self.row.cotangent] = sum_over(poly([make_term(inner, (), inside)]), taken)
-            coef = number
-            binders = [i for i in binders if i not in taken]
+            own_term = poly([make_term(coef / number, (), inside)])
+            given[self.row.cotangent] = sum_over(own_term, taken)
+            coef, binders = number, [i for i in binders if i in left]
         kernel = where_it_is(self.row, given)
         if kernel is None:
             return None
         made = poly([make_term(coef, (), [*outside, kernel])])
         return Instance(whole, sum_over(made, binders))
-
-    def _main(self, found: Found) -> ex.Expr:
-        """The sum of the tensor arguments, which has the axes of the kernel."""
-        return add(ZERO, *(v for n, v in found.items() if n in self.arguments.tensors))
 
 
 @lru_cache(maxsize=1024)

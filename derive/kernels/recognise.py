@@ -12,7 +12,18 @@ from fractions import Fraction
 from functools import cache, lru_cache, partial
 from itertools import count, islice
 
-from derive.algebra.expr import Access, Expr, Index, Rel, Where, free_indices, num, tensors, walk
+from derive.algebra.expr import (
+    Access,
+    Expr,
+    Index,
+    Rel,
+    Where,
+    free_indices,
+    indices_of,
+    num,
+    tensors,
+    walk,
+)
 from derive.algebra.poly import ZERO, Poly, Term, add, as_poly, make_term, mul, poly
 from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, Let, scaled_call
@@ -26,7 +37,7 @@ from derive.kernels.axis_patterns import (
     Short,
     StackPattern,
 )
-from derive.kernels.expansion import UnfoldedBody
+from derive.kernels.expansion import UnfoldedBody, expandable_let
 from derive.kernels.kernel_spec import Kernel, KernelSpec, most_terms
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.pointwise_pattern import PointwisePattern, kinds_of
@@ -65,10 +76,8 @@ def _only_kernel(t: Term) -> Kernel | None:
         return None
     (kernel,) = kernels
     cotangent = kernel.args[_cotangent_slot(kernel)]
-    larger = free_indices(cotangent) - {
-        i for x in _other_arguments(kernel) for i in free_indices(x)
-    }
-    return None if larger else kernel
+    covered = free_indices(cotangent) <= indices_of(_other_arguments(kernel))
+    return kernel if covered else None
 
 
 def _cotangent_slot(kernel: Kernel) -> int:
@@ -277,10 +286,8 @@ def _elementwise(find: Find, name: str) -> Let | None:
 
     A number times a function is not expanded, as its name replaces the function.
     """
-    let = find(name)
-    if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
-        return None
-    return let if _is_elementwise(let.body) else None
+    let = expandable_let(find, name)
+    return let if let is not None and _is_elementwise(let.body) else None
 
 
 @lru_cache(maxsize=4096)

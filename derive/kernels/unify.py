@@ -143,13 +143,11 @@ class Arguments:
         if abs(exponent) != 1:
             return None
         others = poly(o for o in pattern.terms if o is not t)
-        found = add(target, scale(others, -1))
-        if not tensors(Term(t.coef, (), tuple(beside))):
-            by = power(poly([make_term(t.coef, (), beside)]), Fraction(-1))
-            found = mul(by, found)
+        found, by = add(target, scale(others, -1)), Term(t.coef, (), tuple(beside))
+        if not tensors(by):
+            found = mul(power(poly([make_term(t.coef, (), beside)]), Fraction(-1)), found)
         else:
-            by_term = Term(t.coef, (), tuple(beside))
-            parts = [term_quotient(s, by_term) for s in found.terms if not s.binders]
+            parts = [term_quotient(s, by) for s in found.terms if not s.binders]
             if len(parts) != len(found.terms) or not all(parts):
                 return None
             found = poly(part for part in parts if part is not None)
@@ -172,17 +170,15 @@ class Arguments:
                             _without_factor(pattern, f), _without_factor(target, g), extended
                         )
                 return
-        names = [self.of(f) for f in pattern.factors]
+        names = [name for f in pattern.factors if (name := self.of(f)) is not None]
         numbers = [n for n in names if n in self.numbers]
         own = [n for n in names if n in self.tensors]
-        if len(numbers) + len(own) == len(names) and len(numbers) == len(own) == 1:
+        if len(pattern.factors) == len(names) == 2 and len(numbers) == 1:
             beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
             rest = [f for f in target.factors if f not in beside]
             number = poly([make_term(target.coef / pattern.coef, (), beside)])
             whole = poly([make_term(Fraction(1), target.binders, rest)])
-            assert numbers[0] is not None
             for extended in self._bound(numbers[0], number, found):
-                assert own[0] is not None
                 yield from self._bound(own[0], whole, extended)
 
 

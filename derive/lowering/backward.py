@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from derive.calculus.lets import Let, Lets
+from derive.calculus.lets import Lets
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import Pattern, SingleKernels, summed_rows
 from derive.lowering.assembly import BACKWARD, FIRST_ORDER, Body, BodySpec, assemble
@@ -19,6 +20,7 @@ from derive.lowering.layout_conversion import lines_read
 from derive.lowering.lowering_input import (
     LoweringInput,
     argument_kinds,
+    found_first,
     frame_of,
     input_values,
     integers_of,
@@ -34,7 +36,7 @@ from derive.notation.operation import Operation
 from derive.passes import Pass
 from derive.program.cse import Line
 from derive.program.program import BackwardLine, Program
-from derive.program.torch_ir import Conditional, FunctionCall, MethodCall, Name, names_in, values_in
+from derive.program.torch_ir import FunctionCall, Name, names_in, values_in
 
 
 @dataclass(frozen=True)
@@ -134,24 +136,13 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
     """Return the scope in which every gradient is lowered."""
     op, lets, backward = request.given.op, request.given.lets, request.given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-
-    def find(name: str) -> Let | None:
-        return adjoints.get(name) or lets.get(name)
-
+    find = partial(found_first, adjoints, lets)
     cotangents = [own for _, own in backward.cotangents]
     like = Name(cotangents[0]) if cotangents else like_input(op)
     summed = [SingleKernels(summed_rows(request.statistics))] if request.kernels else []
     kernels = [*request.kernels, *summed]
-    scope = Lowering(
-        *(
-            find,
-            frame_of(op, request.given.frames),
-            {**tensors, **request.statistics},
-            like,
-            integers_of(op),
-        ),
-        *(frozenset(adjoints), kernels),
-    )
+    known, frame = {**tensors, **request.statistics}, frame_of(op, request.given.frames)
+    scope = Lowering(find, frame, known, like, integers_of(op), frozenset(adjoints), kernels)
     for pattern in kernels:
         if isinstance(pattern, NormalizationPattern):
             pattern.look([let.body for let in adjoints.values()], find)
@@ -232,13 +223,9 @@ def _enter_kept(
     """Give outputs and cotangents the axes that flags may have kept; return the lines for it."""
     entry = []
     for output in op.outputs:
-        axes, missing = entered_axes(op, lets[output].formals, frame)
-        for name in (output, cotangents.get(output)):
-            if name in tensors and missing:
-                assert name is not None
+        for name in (output, cotangents.get(output, "")):
+            if name in tensors:
+                axes, lines = entered_axes(op, lets[output].formals, frame, name)
                 tensors[name] = replace(tensors[name], axes=axes)
-                whole = Name(name)
-                for flag, place in missing:
-                    wide = MethodCall(whole, "unsqueeze", (place,))
-                    entry.append(Line(name, Conditional(flag, whole, wide)))
+                entry += lines
     return entry

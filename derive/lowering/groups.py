@@ -17,7 +17,7 @@ from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, is_group
 from derive.notation.operation import AxisOf, KeepDim, Operation, Tensor
 from derive.program.cse import Line
 from derive.program.torch_ir import (
@@ -29,6 +29,7 @@ from derive.program.torch_ir import (
     Name,
     Slice,
     Subscript,
+    joined,
     literal,
 )
 
@@ -40,9 +41,7 @@ class OuterFrame(Frame):
     """Positions on outer tensors, counted with the lengths of the groups' shapes."""
 
     def position(self, axes: Axes, n: int) -> Code:
-        single = sum(1 for i in axes[:n] if i is None or not i.group)
-        groups = [i for i in axes[:n] if i is not None and i.group]
-        return _count_axes(single, groups)
+        return _count_axes(axes[:n])
 
 
 @dataclass(frozen=True)
@@ -67,14 +66,12 @@ def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
     return tuple(named)
 
 
-def _count_axes(single: int, groups: Sequence[Index]) -> Code:
-    code: Code | None = None
-    for i in groups:
-        part = FunctionCall("len", (Name(shape_name(i)),))
-        code = part if code is None else Binary("+", code, part)
-    if code is None:
-        return literal(single)
-    return Binary("+", code, literal(single)) if single else code
+def _count_axes(axes: Sequence[Expr | None]) -> Code:
+    """Return the number of axes, given the shapes of groups."""
+    groups = [i for i in axes if is_group(i)]
+    counts: list[Code] = [FunctionCall("len", (Name(shape_name(i)),)) for i in groups]
+    single = len(axes) - len(groups)
+    return joined("+", [*counts, literal(single)] if single or not counts else counts)
 
 
 def shape_name(group: Index) -> str:
@@ -112,26 +109,22 @@ def group_shapes(op: Operation) -> list[Line]:
 
 
 def groups_of(t: Tensor) -> list[Index]:
-    found: list[Index] = []
-    for axis in t.axes:
-        if isinstance(axis, Index) and axis.group and axis not in found:
-            found.append(axis)
-    return found
+    return list(dict.fromkeys(filter(is_group, t.axes)))
 
 
 def _group_slice(t: Tensor, group: Index) -> Line:
     """Return the line of shape[before : dim - after] for the only unknown group."""
     n = t.axes.index(group)
-    start = _unless_zero(_count_axes(*_axis_counts(t.axes[:n])))
+    start = _unless_zero(_count_axes(t.axes[:n]))
     return Line(shape_name(group), part_of_shape(t.name, start, _axis_end(t, n)))
 
 
 def _axis_end(t: Tensor, n: int) -> Code | None:
     """Return the position of the first axis after axis n; None if axis n is the last."""
-    single, groups = _axis_counts(t.axes[n + 1 :])
-    if groups:
-        return Binary("-", MethodCall(Name(t.name), "dim"), _count_axes(single, groups))
-    return literal(-single) if single else None
+    after = t.axes[n + 1 :]
+    if any(map(is_group, after)):
+        return Binary("-", MethodCall(Name(t.name), "dim"), _count_axes(after))
+    return literal(-len(after)) if after else None
 
 
 def part_of_shape(tensor: str, start: Code | None, stop: Code | None) -> Code:
@@ -144,34 +137,23 @@ def _unless_zero(code: Code) -> Code | None:
     return None if code is literal(0) else code
 
 
-def _axis_counts(axes: Sequence[Expr]) -> tuple[int, list[Index]]:
-    single = sum(1 for i in axes if not (isinstance(i, Index) and i.group))
-    return single, [i for i in axes if isinstance(i, Index) and i.group]
-
-
 def _split_groups(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
     """Return lines for the unknown groups of t, if a parameter names an axis between each two."""
     rank = MethodCall(Name(t.name), "dim")
     lines: list[Line] = []
     places = [t.axes.index(i) for i in unknown]
-    starts = [_unless_zero(_count_axes(*_axis_counts(t.axes[: places[0]])))]
+    starts = [_unless_zero(_count_axes(t.axes[: places[0]]))]
     stops: list[Code | None] = []
+    named = [p for p in op.parameters if isinstance(p, AxisOf)]
     for left, right in pairwise(places):
-        p = next(
-            (
-                p
-                for p in op.parameters
-                if isinstance(p, AxisOf) and p.index in t.axes[left + 1 : right]
-            ),
-            None,
-        )
+        p = next((p for p in named if p.index in t.axes[left + 1 : right]), None)
         if p is None:
             return None
         n = t.axes.index(p.index)
         at = Name(f"{p.name}_axis")
         lines.append(Line(at.id, Binary("%", Name(p.name), rank)))
-        back = _unless_zero(_count_axes(*_axis_counts(t.axes[left + 1 : n])))
-        ahead = _unless_zero(_count_axes(*_axis_counts(t.axes[n + 1 : right])))
+        back = _unless_zero(_count_axes(t.axes[left + 1 : n]))
+        ahead = _unless_zero(_count_axes(t.axes[n + 1 : right]))
         stops.append(Binary("-", at, back) if back else at)
         starts.append(Binary("+", at, Binary("+", ahead, literal(1)) if ahead else literal(1)))
     stops.append(_axis_end(t, places[-1]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from derive.algebra import substitution
 from derive.calculus.adjoint import Backward
@@ -27,6 +28,7 @@ from derive.lowering.layout_conversion import (
 )
 from derive.lowering.lowering_input import (
     LoweringInput,
+    found_first,
     frame_of,
     input_values,
     integers_of,
@@ -75,12 +77,13 @@ def joint(given: LoweringInput) -> Joint:
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
     available, entered = _joint_inputs(op, lets, backward, tensors)
     lines = _joint_lines(given, available, (*op.outputs, *(a.name for a in wanted)))
-    lines, entry = enter_layout(border, lines, _entries_read(lines, named_tensors(lets, available)))
+    read = {name for line in lines for name in names_in(line.code)}
+    held = {name: t for name, t in named_tensors(lets, available).items() if name in read}
+    lines, entry = enter_layout(border, lines, held)
     left = {*op.outputs, *(a.name for a in wanted)}
     named = (*lets.given, *(a.name for a in backward.adjoints))
-    lines = store_layout(
-        border, lines, named_tensors(lets, [name for name in named if name not in left])
-    )
+    inside = named_tensors(lets, [name for name in named if name not in left])
+    lines = store_layout(border, lines, inside)
     lines, results, shapes = _joint_results(op, lets, border, lines)
     returned: dict[str, Code] = {}
     for a in wanted:
@@ -120,8 +123,9 @@ def _joint_inputs(
     """Return inputs and cotangents, and the lines that add kept axes to cotangents."""
     available, entered = dict(tensors), []
     for output, name in backward.cotangents:
-        available[name], narrow = _joint_cotangent(op, frame_of(op), lets[output], name)
-        entered += narrow
+        axes, lines = entered_axes(op, lets[output].formals, frame_of(op), name)
+        available[name] = Value(Name(name), axes)
+        entered += lines
     return available, entered
 
 
@@ -131,23 +135,12 @@ def _joint_lines(
     """Return the statements that compute these names from the available values."""
     op, lets, backward = given.op, given.lets, given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-
-    def find(name: str) -> Let | None:
-        return adjoints.get(name) or lets.get(name)
-
-    scope = Lowering(
-        *(find, frame_of(op), dict(available), like_input(op), integers_of(op)),
-        adjoints=frozenset(adjoints),
-    )
+    find = partial(found_first, adjoints, lets)
+    parts = find, frame_of(op), dict(available), like_input(op), integers_of(op)
+    scope = Lowering(*parts, adjoints=frozenset(adjoints))
     for name in names:
         scope.tensor(name)
     return with_display_names(scope_statements(scope, given), lets)
-
-
-def _entries_read(lines: Sequence[Line], held: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries of ``held`` whose names the lines read."""
-    read = {name for line in lines for name in names_in(line.code)}
-    return {name: tensor for name, tensor in held.items() if name in read}
 
 
 def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
@@ -163,9 +156,8 @@ def _joint_results(
     results: dict[str, Code] = {}
     shapes: dict[str, Code] = {}
     frame = frame_of(op)
-    for line in with_display_names(
-        [Line(n, _result(op, frame, lets[n])) for n in op.outputs], lets
-    ):
+    whole = [Line(n, _result(op, frame, lets[n])) for n in op.outputs]
+    for line in with_display_names(whole, lets):
         name = line.name
         results[name], shapes[name] = line.code, Attribute(line.code, "shape")
         if border.changes(name, kept=True):
@@ -209,13 +201,3 @@ def _result(op: Operation, frame: Frame, let: Let) -> Code:
     for flag, place in added_axes(op, let.formals, frame):
         code = Conditional(flag, MethodCall(code, "unsqueeze", (place,)), code)
     return code
-
-
-def _joint_cotangent(op: Operation, frame: Frame, let: Let, name: str) -> tuple[Value, list[Line]]:
-    """Return a cotangent with every axis that a flag may keep, and the lines that add them."""
-    axes, missing = entered_axes(op, let.formals, frame)
-    lines = []
-    for flag, place in missing:
-        wide = MethodCall(Name(name), "unsqueeze", (place,))
-        lines.append(Line(name, Conditional(flag, Name(name), wide)))
-    return Value(Name(name), axes), lines

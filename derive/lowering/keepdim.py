@@ -13,7 +13,8 @@ from derive.algebra.expr import Expr, Index
 from derive.errors import LoweringError
 from derive.lowering.ground.value import Axes, Frame
 from derive.notation.operation import KeepDim, Operation
-from derive.program.torch_ir import Code, Name
+from derive.program.cse import Line
+from derive.program.torch_ir import Code, Conditional, MethodCall, Name
 
 
 def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
@@ -40,19 +41,23 @@ def added_axes(op: Operation, formals: Axes, frame: Frame) -> list[tuple[Name, C
     ]
 
 
-def entered_axes(
-    op: Operation, formals: Axes, frame: Frame
-) -> tuple[Axes, list[tuple[Name, Code]]]:
-    """Return all axes that a result may have, and (flag, position) of those it may lack."""
+def entered_axes(op: Operation, formals: Axes, frame: Frame, name: str) -> tuple[Axes, list[Line]]:
+    """Return all axes that a result may have, and the lines that add those that a name may lack."""
     before, after = _reduced_axes(op, formals)
     axes: list[Index | None] = list(formals)
     for _, at in reversed((*before, *after)):
         axes.insert(at, None)
-    places = [
-        (p, frame.position(tuple(axes), at + n)) for n, (p, at) in enumerate((*before, *after))
+    placed = [
+        (Name(p.name), frame.position(tuple(axes), at + n))
+        for n, (p, at) in enumerate((*before, *after))
     ]
-    placed = [(Name(p.name), place) for p, place in places]
-    return tuple(axes), [*placed[: len(before)], *reversed(placed[len(before) :])]
+    missing = (*placed[: len(before)], *reversed(placed[len(before) :]))
+    return tuple(axes), [Line(name, kept_if(flag, Name(name), place)) for flag, place in missing]
+
+
+def kept_if(flag: Code, code: Code, place: Code) -> Code:
+    """Return the code if the flag is set, else with an axis of size 1."""
+    return Conditional(flag, code, MethodCall(code, "unsqueeze", (place,)))
 
 
 def _reduced_axes(

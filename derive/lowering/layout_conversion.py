@@ -16,7 +16,7 @@ from functools import cached_property
 from derive.algebra.expr import Composite, Expr, Index, Mul, Size, walk
 from derive.lowering.ground.group_axes import axes_lines
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
-from derive.lowering.ground.value import Axes, Frame
+from derive.lowering.ground.value import Axes, Frame, is_group
 from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
 from derive.lowering.groups import SizeFrame, group_shapes, groups_of, named_axes, shape_name
 from derive.lowering.keepdim import kept_place
@@ -107,7 +107,7 @@ class Border:
     @property
     def has_groups(self) -> bool:
         """True if a tensor has a group."""
-        return any(_is_group(axis) for axes in self.outside.values() for axis in axes)
+        return any(is_group(axis) for axes in self.outside.values() for axis in axes)
 
     @property
     def names_groups(self) -> bool:
@@ -151,9 +151,8 @@ class Border:
     def _flat(self, tensor: str) -> bool:
         """True if a group of the tensor is one axis inside."""
         outer, inner = self.outside[tensor], self.inside[tensor]
-        return any(
-            _is_group(a) and not _is_group(b[0]) for a, b in zip(outer, inner, strict=True) if b
-        )
+        pairs = zip(outer, inner, strict=True)
+        return any(is_group(a) and not is_group(b[0]) for a, b in pairs if b)
 
     def shape(self, tensor: str, kept: bool) -> Code:
         """Return the outer shape: read from an input, built from its axes for an equation."""
@@ -229,10 +228,6 @@ class PlainBorder(Border):
         return SizeFrame(self.frame.named)
 
 
-def _is_group(i: Expr) -> bool:
-    return isinstance(i, Index) and i.group
-
-
 def enter_layout(
     border: Border, lines: list[Line], held: Mapping[str, str]
 ) -> tuple[list[Line], list[Line]]:
@@ -293,10 +288,11 @@ def leave_layout(
     shape = border.shape(tensor, kept)
     if any(name in names_in(line.code) for line in lines):
         return lines, MethodCall(Name(name), "reshape", (shape,))
-    made = _with_outer_layout(
-        border, lines, name, tensor, lambda code: MethodCall(code, "reshape", (shape,))
-    )
-    return made, Name(name)
+
+    def outer(code: Code) -> Code:
+        return MethodCall(code, "reshape", (shape,))
+
+    return _with_outer_layout(border, lines, name, tensor, outer), Name(name)
 
 
 def _view_reads(lines: Sequence[Line]) -> Counter[Code]:
@@ -342,10 +338,8 @@ def resolve_sizes(
 ) -> list[Line]:
     """Return the lines with every size read from available tensors, else from kept shapes."""
     groups = border.shapes.groups if border.names_groups else {}
-    shapes = ShapeSources(
-        border.shapes.extents, border.size_frame, sources, kept, groups, border.shapes.used
-    )
-    return _mapped(lines, shapes.resolve)
+    given = border.shapes.extents, border.size_frame, sources, kept, groups, border.shapes.used
+    return _mapped(lines, ShapeSources(*given).resolve)
 
 
 def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> list[Line]:
@@ -371,9 +365,8 @@ def _is_group_size(code: Code) -> bool:
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:
     """Return the lines with shapes of these tensors read from the tensors themselves."""
-    return replaced_in_lines(
-        lines, {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors}
-    )
+    new: dict[Code, Code] = {Name(f"{t}_shape"): Attribute(Name(t), "shape") for t in tensors}
+    return replaced_in_lines(lines, new)
 
 
 def shapes_before(border: Border, later: Sequence[Line]) -> list[Line]:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from derive.algebra.expr import Index, Num
 from derive.calculus.adjoint import Backward
 from derive.calculus.guards import bounds_of
-from derive.calculus.lets import Lets
+from derive.calculus.lets import Let, Lets
 from derive.calculus.ranks import asked_ranks
 from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
@@ -98,17 +98,20 @@ def float_axes(op: Operation, lets: Lets) -> Floats:
     return floats
 
 
+def found_first(own: Mapping[str, Let], lets: Lets, name: str) -> Let | None:
+    """Return the definition of a name, of its own ones before the others."""
+    return own.get(name) or lets.get(name)
+
+
 def like_input(op: Operation) -> Code:
     """Return the input from which new tensors take dtype and device."""
-    floats = sorted(
-        (t for t in op.inputs if t.kind == "float"), key=lambda t: t.default is not None
-    )
+    floats = [t for t in op.inputs if t.kind == "float"]
     if not floats:
         raise LoweringError(
             "the operation has no floating-point input, so there is nothing to differentiate",
             kind="nothing-to-differentiate",
         )
-    return Name(floats[0].name)
+    return Name(min(floats, key=lambda t: t.default is not None).name)
 
 
 def sources_of(

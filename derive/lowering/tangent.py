@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from derive.calculus.lets import Let, Lets
 from derive.lowering.assembly import TANGENTS, BodySpec, assemble
@@ -13,6 +14,7 @@ from derive.lowering.keepdim import entered_axes
 from derive.lowering.lowering_input import (
     LoweringInput,
     argument_kinds,
+    found_first,
     frame_of,
     input_values,
     integers_of,
@@ -24,7 +26,7 @@ from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.cse import Line
 from derive.program.program import Tangent
-from derive.program.torch_ir import Conditional, MethodCall, Name, names_in
+from derive.program.torch_ir import Name, names_in
 
 
 def lower_tangents(given: LoweringInput, low: bool) -> Tangent:
@@ -92,11 +94,9 @@ def _enter_outputs(
     """Give outputs the axes that flags may have kept; return the lines for it."""
     entry = []
     for name in op.outputs:
-        axes, missing = entered_axes(op, lets[name].formals, frame)
+        axes, lines = entered_axes(op, lets[name].formals, frame, name)
         tensors[name] = replace(tensors[name], axes=axes)
-        for flag, place in missing:
-            wide = MethodCall(Name(name), "unsqueeze", (place,))
-            entry.append(Line(name, Conditional(flag, Name(name), wide)))
+        entry += lines
     return entry
 
 
@@ -107,12 +107,7 @@ def _tangent_lines(
     results: Collection[str],
 ) -> list[Line]:
     """Return the statements that compute the results, with the axes that flags keep."""
-
-    op, lets = given.op, given.lets
-
-    def find(name: str) -> Let | None:
-        return made.get(name) or lets.get(name)
-
+    op, lets, find = given.op, given.lets, partial(found_first, made, given.lets)
     frame, like = frame_of(op), Name(next(iter(tensors)))
     scope = Lowering(*(find, frame, dict(tensors), like, integers_of(op)), adjoints=frozenset(made))
     for name in results:

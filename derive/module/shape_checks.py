@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import count, takewhile
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Param, Size, walk
@@ -21,7 +21,7 @@ from derive.module.positions import Positions, input_frame, written
 from derive.module.signature import Clauses, Rules, axis_notation, divisors
 from derive.notation.operation import Extent, Operation, SizeOf, Tensor
 from derive.notation.split import lettered
-from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, text
+from derive.program.torch_ir import Attribute, Binary, Code, Name, Subscript, joined, text
 from derive.program.torch_printer import broken
 
 SHORT = 60
@@ -237,7 +237,7 @@ class ShapeChecks:
         places = _axis_places(self.op, self.frame, extent)
         result: list[ArgumentCheck] = []
         for part, parts in found:
-            code = reduce(lambda a, b: Binary("*", a, b), map(shapes.size, parts))
+            code = joined("*", map(shapes.size, parts))
             if places:
                 name, place, axis = places[0]
                 whole, what = (

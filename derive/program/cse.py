@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, reduce
+from functools import cache
 from itertools import chain, compress
 
 from derive.algebra import substitution
@@ -33,6 +33,7 @@ from derive.program.torch_ir import (
     Subscript,
     Tuple,
     Unary,
+    joined,
     names_in,
     occurrences,
     operands,
@@ -468,14 +469,9 @@ def under_own_tests(wholes: Sequence[Code], part: Code, asked: set[str]) -> Code
     # One order for equal sets of tests.
     paths = list({frozenset(path): tuple(dict.fromkeys(path)) for path in reversed(every)}.values())
     least = [p for p in reversed(paths) if not any(set(other) < set(p) for other in paths)]
-    test: Code | None = None
-    for path in least:
-        if not path:
-            return part
-        own = reduce(lambda a, b: Binary("and", a, b), path)
-        test = own if test is None else Binary("or", test, own)
-    assert test is not None
-    return Conditional(test, part, NONE)
+    if () in least:
+        return part
+    return Conditional(joined("or", [joined("and", path) for path in least]), part, NONE)
 
 
 def _guarding_tests(code: Code, part: Code, path: tuple[Code, ...]) -> Iterator[tuple[Code, ...]]:

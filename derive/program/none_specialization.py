@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from operator import add, mul, sub
 
 from derive.algebra.poly import ONE
@@ -31,6 +30,7 @@ from derive.program.torch_ir import (
     Subscript,
     Tuple,
     Unary,
+    joined,
     literal,
     names_in,
     operands,
@@ -352,7 +352,7 @@ def optional_operands_last(code: Code, optional: Collection[str]) -> Code:
     for op in "+*":
         parts = list(operands(code, op))
         if sum(map(comes, parts)) > 1:
-            return reduce(lambda a, b: Binary(op, a, b), sorted(parts, key=comes))
+            return joined(op, sorted(parts, key=comes))
     return code
 
 

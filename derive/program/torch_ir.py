@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from math import isinf
 
 from derive.algebra import substitution
@@ -161,6 +161,11 @@ def operands(code: Code, op: str) -> Iterator[Code]:
             pending += (part.right, part.left)
         else:
             yield part
+
+
+def joined(op: str, codes: Iterable[Code]) -> Code:
+    """Return a chain of one operator, from the left: a & b & c of a, b and c."""
+    return reduce(lambda a, b: Binary(op, a, b), codes)
 
 
 @lru_cache(maxsize=2**13)

@@ -47,7 +47,6 @@ def contract(
     without the binders, of the result.
     """
     values = [frame.squeeze(v) for v in operands]
-    rank = {i: n for n, i in enumerate(order)}
     pending = list(masks)
     for joint in joins([v.indices for v in values], binders, [m.indices for m in masks]):
         a, b = joint.pair
@@ -58,8 +57,7 @@ def contract(
         values = [v for n, v in enumerate(values) if n not in (a, b)]
         values.insert(a, joined)
     (value,) = values
-    left = [i for i in binders if i in value.axes]
-    return _sum_out(frame, value, left, rank)
+    return _sum_out(frame, value, binders)
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def _join_pair(
     return JoinedOperands(pair, summed, indices, indices.difference(summed))
 
 
-def _sum_out(frame: Frame, value: Value, binders: Sequence[Index], rank: dict[Index, int]) -> Value:
+def _sum_out(frame: Frame, value: Value, binders: Sequence[Index]) -> Value:
     which = [n for n, i in enumerate(value.axes) if i in binders]
     return frame.reduce(value, "sum", which, False, value.kind)
 
@@ -118,18 +116,16 @@ def _contract_operands(
     frame: Frame, a: Value, b: Value, binders: Sequence[Index], order: Sequence[Index]
 ) -> Value:
     """Sum over binders of a * b."""
-    rank = {i: n for n, i in enumerate(order)}
     in_a, in_b = frozenset(a.indices), frozenset(b.indices)
-    a = _sum_out(frame, a, [i for i in binders if i in in_a and i not in in_b], rank)
-    b = _sum_out(frame, b, [i for i in binders if i in in_b and i not in in_a], rank)
+    a = _sum_out(frame, a, [i for i in binders if i not in in_b])
+    b = _sum_out(frame, b, [i for i in binders if i not in in_a])
     in_a, in_b = frozenset(a.indices), frozenset(b.indices)
     shared = [i for i in binders if i in in_a and i in in_b]
     layout = [i for i in order if i in in_a | in_b]
     if not shared:
         return elementwise_product(frame, a, b, layout)
     if frame.prefers_reductions and _is_weighted_sum(a, b):
-        whole = elementwise_product(frame, a, b, layout)
-        return _sum_out(frame, whole, shared, rank)
+        return _sum_out(frame, elementwise_product(frame, a, b, layout), shared)
     product = _matmul(frame, a, b, shared, layout)
     product = product or _group_product(frame, a, b, shared, layout)
     if product is None or not _is_direct(product, a, b):
@@ -137,8 +133,7 @@ def _contract_operands(
     if product is not None:
         return product
     if in_a <= in_b or in_b <= in_a:
-        whole = elementwise_product(frame, a, b, layout)
-        return _sum_out(frame, whole, shared, rank)
+        return _sum_out(frame, elementwise_product(frame, a, b, layout), shared)
     return _tensordot(frame, a, b, shared, layout) or _einsum(frame, a, b, shared, layout)
 
 
@@ -166,8 +161,7 @@ def _matmul(
     if not _is_matmul(batch, left, right) or [*batch, *left, *right] != result:
         return None
     sides = [*batch, *left, k], [*batch, k, *right]
-    x = frame.permute(a, sides[0])
-    y = frame.permute(b, sides[1])
+    x, y = frame.permute(a, sides[0]), frame.permute(b, sides[1])
     return Value(Binary("@", x.code, y.code), tuple(result))
 
 
@@ -279,9 +273,9 @@ def _adjacent_runs(
             seen.add(i)
             if run and follows(run[-1], i):
                 run = (*run, i)
-                continue
-            runs.append(run)
-            run = (i,)
+            else:
+                runs.append(run)
+                run = (i,)
         runs.append(run)
     return [run for run in runs if len(run) > 1]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import reduce
 
 from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
@@ -24,6 +23,7 @@ from derive.program.torch_ir import (
     MethodCall,
     Shape,
     Tuple,
+    joined,
     literal,
 )
 
@@ -134,8 +134,8 @@ def read_together(
         axes = [i for i in value.axes[first:] if i is not None]
         flat = value.call("flatten", literal(first), literal(len(value.axes) - 1))
         flat = replace(flat, axes=(*value.axes[:first], Index("#joined", "#joined")))
-        joined = joined_positions(frame, axes, positions, new)
-        return read_at(frame, flat, first, joined, "if_any" if any_size else "")
+        position = joined_positions(frame, axes, positions, new)
+        return read_at(frame, flat, first, position, "if_any" if any_size else "")
     read = dict(zip(places, positions, strict=True))
     for n, i in enumerate(value.axes):
         if n not in read and i in new and i is not None:
@@ -255,9 +255,8 @@ def _merged_summed_axes(value: Value, n: int, count: int) -> Code:
         return MethodCall(value.code, "reshape", (literal(-1),))
     sizes = [axis_size(i) for i in axes if i is not None]
     # A group may have no axes, and a flattened axis needs one at least.
-    merged: list[Code] = [Dim(i.extent) for i in axes[n : n + count] if i is not None]
-    whole = reduce(lambda one, other: Binary("*", one, other), merged)
-    shape = Shape((*sizes[:n], whole, *sizes[n + count :]))
+    merged = joined("*", [Dim(i.extent) for i in axes[n : n + count] if i is not None])
+    shape = Shape((*sizes[:n], merged, *sizes[n + count :]))
     return MethodCall(value.code, "reshape", (shape,))
 
 

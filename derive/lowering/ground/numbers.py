@@ -5,9 +5,7 @@ Plain arithmetic stays as it is if it certainly has a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
 
 from derive.algebra.expr import Rel, Size, num
 from derive.algebra.functions import FUNCTIONS
@@ -22,7 +20,9 @@ from derive.program.torch_ir import (
     Name,
     Shape,
     Subscript,
+    joined,
     literal,
+    operands,
 )
 
 
@@ -50,32 +50,24 @@ def _may_be_negative(code: Code) -> bool:
 
 def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     """Return above / below; nan if an axis is empty, as in torch.mean."""
-    factors = list(_factor_codes(below))
+    factors = list(operands(below, "*"))
     sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
     others = [f for f in factors if f not in sizes]
     if not any(map(_reads_size, sizes)):
-        return (
-            FunctionCall("rt.ieee_divide", (above, below)) if others else Binary("/", above, below)
-        )
+        by = FunctionCall("rt.ieee_divide", (above, below))
+        return by if others else Binary("/", above, below)
     if others:
-        above, below = (
-            FunctionCall("rt.ieee_divide", (above, _product_code(others))),
-            _product_code(sizes),
-        )
-    return Binary(
-        "/", above, below if _is_nonzero_divisor(frame, below) else Binary("or", below, _NAN)
-    )
-
-
-def _product_code(factors: list[Code]) -> Code:
-    return reduce(lambda a, b: Binary("*", a, b), factors)
+        above = FunctionCall("rt.ieee_divide", (above, joined("*", others)))
+        below = joined("*", sizes)
+    nonzero = _is_nonzero_divisor(frame, below)
+    return Binary("/", above, below if nonzero else Binary("or", below, _NAN))
 
 
 def _is_nonzero_divisor(frame: Frame, divisor: Code) -> bool:
     """True if the number is not 0: a literal, or the size of an axis that is not empty."""
     return all(
         _is_constant(f) or (isinstance(f, Dim) and has_positions(frame, f.extent))
-        for f in map(_radicand, _factor_codes(divisor))
+        for f in map(_radicand, operands(divisor, "*"))
     )
 
 
@@ -99,14 +91,6 @@ def whole_divisor(frame: Frame, divided: Value, divisor: Value) -> Value:
 _NAN = Literal("math.nan")
 
 
-def _factor_codes(code: Code) -> Iterator[Code]:
-    if isinstance(code, Binary) and code.op == "*":
-        yield from _factor_codes(code.left)
-        yield from _factor_codes(code.right)
-    else:
-        yield code
-
-
 def _radicand(code: Code) -> Code:
     """Return code with the same zeros and without a square root."""
     match code:
@@ -124,13 +108,13 @@ def over_positions(code: Code, extents: frozenset[str]) -> Code:
         below = code.right
         if isinstance(below, Binary) and below.op == "or" and below.right is _NAN:
             below = below.left
-        factors = list(_factor_codes(below))
+        factors = list(operands(below, "*"))
         sizes = [f for f in factors if _is_constant(f) or isinstance(_radicand(f), Dim)]
         if any(isinstance(f, Dim) and f.extent in extents for f in map(_radicand, sizes)):
             above = over_positions(code.left, extents)
             others = [f for f in factors if f not in sizes]
-            divisor: Code = Binary("or", _product_code(sizes), literal(1))
-            return Binary("/", above, _product_code([divisor, *others]))
+            divisor = Binary("or", joined("*", sizes), literal(1))
+            return Binary("/", above, joined("*", [divisor, *others]))
     return code.map(lambda part: over_positions(part, extents)) if extents else code
 
 

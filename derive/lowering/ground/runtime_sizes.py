@@ -25,6 +25,7 @@ from derive.program.torch_ir import (
     Subscript,
     Tuple,
     Unary,
+    joined,
     literal,
     text,
 )
@@ -222,10 +223,7 @@ class ShapeSources:
         if isinstance(e, Add):
             return self._sum(e.args)
         if isinstance(e, Mul):
-            code = self.number(e.args[0])
-            for a in e.args[1:]:
-                code = Binary("*", code, self.number(a))
-            return code
+            return joined("*", map(self.number, e.args))
         if isinstance(e, Call) and e.function == "floordiv":
             return Binary("//", self.number(e.args[0]), self.number(e.args[1]))
         if isinstance(e, Call) and e.function in ("minimum", "maximum"):
@@ -237,7 +235,7 @@ class ShapeSources:
 
     def _sum(self, args: Sequence[Expr]) -> Code:
         """Return the sum, positive addends first."""
-        positive: Code | None = None
+        positive: list[Code] = []
         negative: list[Code] = []
         for a in args:
             coef = a.args[0] if isinstance(a, Mul) else a
@@ -247,12 +245,8 @@ class ShapeSources:
                 parts = rest if rest and size.value == 1 else (size, *rest)
                 negative.append(self.number(Mul(parts) if len(parts) > 1 else parts[0]))
             else:
-                code = self.number(a)
-                positive = code if positive is None else Binary("+", positive, code)
-        result = positive if positive is not None else literal(0)
-        for code in negative:
-            result = Binary("-", result, code)
-        return result
+                positive.append(self.number(a))
+        return joined("-", [joined("+", positive or [literal(0)]), *negative])
 
 
 def _slice(source: ShapeSource, start: int, stop: int) -> Code | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index, Iverson, Reduce, Rel, product_of
 from derive.algebra.logic import conjunction
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import affine_position, is_given, number_of
+from derive.lowering.ground.windows import ONE, ZERO, affine_position, is_given, number_of
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,6 @@ def summed_product(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
 # [j - i <= c] x(i, j)  =  x.tril(c)[i, j]
 # [i - j <= -c] x(i, j) =  x.triu(c)[i, j]
 
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
-
 
 def masked_triangle(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
     """Return the value where the condition holds, else 0; as tril or triu if possible."""
@@ -74,7 +70,7 @@ def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
         return None
     if not is_given(found.constant):
         return None
-    strict = _ONE if condition.op == "<" else _ZERO
+    strict = ONE if condition.op == "<" else ZERO
     match tuple(found.coefficients[k].number for k in (i, j)):
         case (-1, 1):
             name, diagonal = "tril", -found.constant - strict
@@ -82,4 +78,4 @@ def _triangle(scope: Scope, condition: Expr, value: Value) -> Value | None:
             name, diagonal = "triu", found.constant + strict
         case _:
             return None
-    return value.call(name, *([] if diagonal == _ZERO else [number_of(scope, diagonal)]))
+    return value.call(name, *([] if diagonal == ZERO else [number_of(scope, diagonal)]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeGuard
 
 from derive.algebra.expr import Expr, Index
 from derive.algebra.inequalities import Bounds
@@ -68,8 +68,9 @@ class Value:
 ZERO = Value(literal(0), kind="int", scalar=True)
 
 
-def is_group(i: Index | None) -> bool:
-    return i is not None and i.group
+def is_group(axis: object) -> TypeGuard[Index]:
+    """True if an axis of a tensor or of an equation is a group."""
+    return isinstance(axis, Index) and axis.group
 
 
 _UNIT = "1 "
@@ -138,13 +139,11 @@ class Frame:
 
     def position(self, axes: Axes, n: int) -> Code:
         """Return the position of axis n as an argument of a torch function."""
-        if n < len(axes) and (i := axes[n]) is not None and i.group:
+        if n < len(axes) and is_group(axes[n]):
             raise NeedsFlatGroups("the position of a group")
-        before = any(i is not None and i.group for i in axes[:n])
-        after = any(i is not None and i.group for i in axes[n + 1 :])
-        if not before:
+        if not any(map(is_group, axes[:n])):
             return literal(n)
-        if not after:
+        if not any(map(is_group, axes[n + 1 :])):
             return Unary("-", literal(len(axes) - n))
         for name, index, home in self.named:
             k = home.index(index)
@@ -155,15 +154,8 @@ class Frame:
     @staticmethod
     def _same(axes: Axes, home: Axes) -> bool:
         """True if both have equal length at run time: equal groups, and as many single axes."""
-        if len(axes) != len(home):
-            return False
-        for a, b in zip(axes, home, strict=True):
-            group = b is not None and b.group
-            if group != (a is not None and a.group) or (
-                group and a is not None and b is not None and a.extent != b.extent
-            ):
-                return False
-        return True
+        one, other = ([i.extent if is_group(i) else None for i in own] for own in (axes, home))
+        return one == other
 
     def place(self, value: Value, i: Index) -> Code:
         """Return the position of the axis of an index."""
@@ -171,7 +163,7 @@ class Frame:
 
     def positions(self, axes: Axes, which: Sequence[int]) -> Code:
         """Return one position, or a tuple of several."""
-        if any((i := axes[n]) is not None and i.group for n in which):
+        if any(is_group(axes[n]) for n in which):
             raise NeedsFlatGroups("a reduction over a group")
         found = [self.position(axes, n) for n in which]
         return found[0] if len(found) == 1 else Tuple(tuple(found))
@@ -207,7 +199,7 @@ class Frame:
             if i in present:
                 continue
             at = n - first
-            if i is not None and i.group:
+            if is_group(i):
                 value = self.broadcast_over(value, tuple(built), at, i)
                 built = list(value.axes)
                 continue
@@ -226,7 +218,7 @@ class Frame:
 
     def rank(self, value: Value) -> Code:
         """Return the number of axes."""
-        if any(is_group(i) for i in value.axes):
+        if any(map(is_group, value.axes)):
             return MethodCall(value.code, "dim")
         return literal(len(value.axes))
 
@@ -243,15 +235,11 @@ class Frame:
     def _fits(axes: Axes, want: Axes) -> bool:
         if len(axes) > len(want):
             return False
-        tail = want[len(want) - len(axes) :]
-        for a, w in zip(axes, tail, strict=True):
-            if a is None and w is not None and w.group:
-                return False
-            if a is not None and w is not None and a is unit_group(w):
-                continue
-            if a is not None and a is not w:
-                return False
-        return True
+        pairs = zip(axes, want[len(want) - len(axes) :], strict=True)
+        return all(
+            not is_group(w) if a is None else a is w or (w is not None and a is unit_group(w))
+            for a, w in pairs
+        )
 
     def permute(self, value: Value, order: Sequence[Index]) -> Value:
         """Return the value with its axes in this order; one group at most, fixed at either end."""
@@ -259,7 +247,7 @@ class Frame:
         if tuple(order) == axes:
             return value
         moved = [n for n in range(len(axes)) if axes[n] is not order[n]]
-        groups = [n for n, i in enumerate(axes) if i is not None and i.group]
+        groups = [n for n, i in enumerate(axes) if is_group(i)]
         if len(groups) > 1 or any(n in moved or n not in (0, len(axes) - 1) for n in groups):
             raise NeedsFlatGroups("axes moved across a group")
         if moved == [len(axes) - 2, len(axes) - 1]:
@@ -312,7 +300,7 @@ class Frame:
         if not which:
             return replace(value, kind=kind)
         rest = value.axes[len(which) :]
-        groups = any((i := value.axes[n]) is not None and i.group for n in which)
+        groups = any(is_group(value.axes[n]) for n in which)
         args: tuple[Code, ...]
         row = REDUCTIONS[name]
         if not rest and not keepdim and row.any_axes:

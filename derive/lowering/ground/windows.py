@@ -19,8 +19,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Tuple, Unary, literal
 
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
+ZERO, ONE = Polynomial({}), Polynomial.of(1)
 
 
 @dataclass(frozen=True)
@@ -33,10 +32,10 @@ class Window:
 
     def span(self, bounds: Bounds) -> tuple[Polynomial, Polynomial]:
         """Return the least position, and one past the greatest."""
-        reach = (bounds.size(self.index.extent) - _ONE) * Polynomial.of(abs(self.step))
+        reach = (bounds.size(self.index.extent) - ONE) * Polynomial.of(abs(self.step))
         if self.step > 0:
-            return self.start, self.start + reach + _ONE
-        return self.start - reach, self.start + _ONE
+            return self.start, self.start + reach + ONE
+        return self.start - reach, self.start + ONE
 
 
 def affine_position(bounds: Bounds, position: Expr) -> Affine | None:
@@ -59,7 +58,7 @@ def affine_window(bounds: Bounds, position: Expr) -> Window | None:
 def lies_inside(bounds: Bounds, w: Window, extent: str) -> bool:
     """True if every position is certainly on the axis."""
     low, high = w.span(bounds)
-    return bounds.at_most(_ZERO, low) and bounds.at_most(high, bounds.size(extent))
+    return bounds.at_most(ZERO, low) and bounds.at_most(high, bounds.size(extent))
 
 
 def is_given(form: Polynomial) -> bool:
@@ -114,7 +113,7 @@ def read_window(scope: Scope, r: AxisRead) -> Value | None:
         return None
     low, _ = w.span(bounds)
     value = r.value
-    if low != _ZERO or bounds.size(w.index.extent) != bounds.size(r.extent):
+    if low != ZERO or bounds.size(w.index.extent) != bounds.size(r.extent):
         value = value.call("narrow", r.place, number_of(scope, low), Dim(w.index.extent))
     return _flip_window(value.at(r.n, w.index), r.place, w)
 
@@ -126,7 +125,7 @@ def _is_block(bounds: Bounds, w: Window) -> bool:
     the bounds do not prove it.
     """
     own = Size(w.index.extent)
-    inside = bounds.at_most(_ZERO, w.start)
+    inside = bounds.at_most(ZERO, w.start)
     return w.step == 1 and inside and all(own in key for key in w.start.terms)
 
 
@@ -149,7 +148,7 @@ def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Valu
     start, stop = w.span(bounds)
     before, after = -start, stop - bounds.size(axis.extent)
     behind = value.axes[n + 1 :]
-    covers = bounds.at_most(_ZERO, before) and bounds.at_most(_ZERO, after)
+    covers = bounds.at_most(ZERO, before) and bounds.at_most(ZERO, after)
     if covers and not any(i is not None and i.group for i in behind):
         ends = (number_of(scope, f) for f in (before, after))
         code = pad(value.code, [*[literal(0)] * (2 * len(behind)), *ends], *outside)
@@ -213,9 +212,5 @@ def pad(code: Code, amounts: Sequence[Code], *outside: Code) -> Code:
     zero, left = literal(0), list(amounts)
     while left and left[-1] is zero and left[-2] is zero:
         del left[-2:]
-    number = (Keyword("value", *outside),) if outside else ()
-    return (
-        FunctionCall("torch.nn.functional.pad", (code, Tuple(tuple(left)), *number))
-        if left
-        else code
-    )
+    args = (code, Tuple(tuple(left)), *(Keyword("value", n) for n in outside))
+    return FunctionCall("torch.nn.functional.pad", args) if left else code

@@ -10,14 +10,13 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_together
-from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import axis_read
 from derive.lowering.patterns import PLACED, PLACEMENTS, READS
 from derive.lowering.patterns.digits import read_as_one
-from derive.lowering.patterns.reads import may_be_empty_axis
+from derive.lowering.patterns.reads import may_lack_positions
 from derive.lowering.patterns.scatter_elements import Placed, placement
 from derive.lowering.patterns.unfold import unguarded_position
 from derive.program.torch_ir import Code
@@ -79,10 +78,7 @@ def _read_all_computed(
     positions = [scope.lower(factor(e), layout(e)) for _, e in given]
     if any(p.scalar for p in positions):
         return None
-    nowhere = any(
-        may_be_empty_axis(scope, e, axis.extent) and not has_positions(scope.frame, axis.extent)
-        for axis, e in given
-    )
+    nowhere = any(may_lack_positions(scope, e, axis.extent) for axis, e in given)
     made = read_together(scope.frame, value, places, positions, scope.positions, nowhere)
     return None if made is None else (made, [x for x in pending if x not in given])
 

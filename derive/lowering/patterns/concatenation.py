@@ -47,13 +47,18 @@ from derive.kernels.kernel_spec import AttentionResult, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import NeedsFlatGroups, Value
-from derive.lowering.ground.windows import Window, affine_window, along, number_of, zero_padded
+from derive.lowering.ground.windows import (
+    ONE,
+    ZERO,
+    Window,
+    affine_window,
+    along,
+    number_of,
+    zero_padded,
+)
 from derive.lowering.patterns.branches import complements
 from derive.notation.operation import Kind
 from derive.program.torch_ir import Code, FunctionCall, Tuple
-
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
 
 _Edge = tuple[bool, Polynomial]
 
@@ -152,15 +157,12 @@ def _ordered_cuts(
 ) -> list[Polynomial] | None:
     """Return 0, the cuts of the extent's range, and its size, if their order is certain."""
     size = bounds.size(extent)
-    left = [
-        p
-        for p in dict.fromkeys(places)
-        if not bounds.at_most(p, _ZERO) and not bounds.at_most(size, p)
-    ]
-    result = [_ZERO]
+    inside = (p for p in dict.fromkeys(places) if not bounds.at_most(p, ZERO))
+    left = [p for p in inside if not bounds.at_most(size, p)]
+    result = [ZERO]
     while left:
         first = next((p for p in left if all(bounds.at_most(p, o) for o in left)), None)
-        if first is None or not bounds.at_most(_ZERO, first) or not bounds.at_most(first, size):
+        if first is None or not bounds.at_most(ZERO, first) or not bounds.at_most(first, size):
             return None
         result.append(first)
         left.remove(first)
@@ -187,9 +189,8 @@ def _substitute_relations(e: Expr, known: Mapping[Expr, bool | None]) -> Expr:
         factors = [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(1)]
         return num(0) if num(0) in factors else product_of(factors)
     if isinstance(e, Add):
-        return sum_of(
-            [a for a in (_substitute_relations(a, known) for a in e.args) if a is not num(0)]
-        )
+        addends = (_substitute_relations(a, known) for a in e.args)
+        return sum_of([a for a in addends if a is not num(0)])
     return e
 
 
@@ -210,7 +211,7 @@ def _concatenate_pieces(
     values = [scope.lower(p.body, own) for p, own in zip(pieces, layouts, strict=True)]
     kind: Kind = "int" if common_kind(values) == "int" else "float"
     made: list[Code] = []
-    ends = [_ZERO, *(p.stop for p in pieces[:-1]), bounds.size(i.extent)]
+    ends = [ZERO, *(p.stop for p in pieces[:-1]), bounds.size(i.extent)]
     for m, (p, value, own) in enumerate(zip(pieces, values, layouts, strict=True)):
         value = value if kind == "int" else scope.as_float(value)
         value = scope.frame.expand(value, own, scope.like)
@@ -290,12 +291,11 @@ def _is_outside(bounds: Bounds, c: Expr, w: Window, axis: Index) -> bool:
         return False
     lower, place = edge
     # The excluded position next to the edge.
-    first_out = place - _ONE if lower else place
+    first_out = place - ONE if lower else place
     at = w.start + first_out * Polynomial({(): Fraction(w.step)})
     below = lower == (w.step > 0)
-    return (
-        bounds.at_most(at + _ONE, _ZERO) if below else bounds.at_most(bounds.size(axis.extent), at)
-    )
+    low, high = (at + ONE, ZERO) if below else (bounds.size(axis.extent), at)
+    return bounds.at_most(low, high)
 
 
 def sum_over_part(scope: Scope, s: Summation) -> Value | None:
@@ -303,7 +303,7 @@ def sum_over_part(scope: Scope, s: Summation) -> Value | None:
     bounds, factors = scope.frame.bounds, list(s.factors)
     binders: list[Index] = []
     for b in s.binders:
-        index, start, rest = part_of_range(bounds, factors, b) or (b, _ZERO, [])
+        index, start, rest = part_of_range(bounds, factors, b) or (b, ZERO, [])
         if any(b in free_indices(a) for a in rest if not isinstance(a, Iverson)):
             shifted = (Polynomial.of(index) + start).expr()
             factors = [simplify_guards(bounds, substitute(a, {b: shifted})) for a in rest]

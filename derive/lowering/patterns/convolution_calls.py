@@ -345,11 +345,9 @@ def _without_range(
     def bare_operand(e: Expr) -> Expr | None:
         if not isinstance(e, Guard) or e.elsewhere == num(0):
             return None
-        certain = (
-            nonnegative_form(bounds, c) in edges or bounds.holds(c)
-            for c in conditions_of(e.condition)
-        )
-        return replace(e.position, bare_operand) if all(certain) else None
+        conditions = conditions_of(e.condition)
+        certain = all(nonnegative_form(bounds, c) in edges or bounds.holds(c) for c in conditions)
+        return replace(e.position, bare_operand) if certain else None
 
     for f in args:
         if not isinstance(f, Iverson):
@@ -433,9 +431,8 @@ def _with_factors(scope: Scope, value: Value, factors: Sequence[Expr], s: Summat
         if isinstance(f, Iverson):
             value = scope.only_where(f.condition, value, s.order)
         else:
-            value = elementwise_product(
-                scope.frame, value, scope.as_float(scope.lower(f, s.order)), s.order
-            )
+            other = scope.as_float(scope.lower(f, s.order))
+            value = elementwise_product(scope.frame, value, other, s.order)
     return value
 
 
@@ -449,22 +446,18 @@ def convolution_within(scope: Scope, s: Summation) -> Value | None:
     """Lower the sum over the indices that one factor lacks as a convolution, if it is one."""
     if len(s.others) < 3:
         return None
-    for beside in sorted(s.others, key=_is_pulled_back):
-        rest = [f for f in s.factors if f is not beside]
+
+    def is_pulled_back(f: Expr) -> bool:
+        """A cotangent is read by other gradients too, beside the same windows."""
+        return any(a.tensor.startswith("@") for a in accesses(f))
+
+    for beside in sorted(s.others, key=is_pulled_back):
+        rest = tuple(f for f in s.factors if f is not beside)
         inside = tuple(i for i in s.binders if i not in free_indices(beside))
         if inside and len(inside) < len(s.binders) and set(inside) <= indices_of(rest):
-            made = _convolved(scope, inside, rest)
+            around = tuple(i for i in layout(product_of(rest)) if i not in inside)
+            made = convolution(scope, Summation(inside, rest, around))
             if made is not None:
                 outside = [i for i in s.binders if i not in inside]
                 return scope.lower(summed_product(outside, [beside, scope.held(made)]), s.order)
     return None
-
-
-def _is_pulled_back(f: Expr) -> bool:
-    """True if f reads a cotangent; other gradients read it beside the same windows too."""
-    return any(a.tensor.startswith("@") for a in accesses(f))
-
-
-def _convolved(scope: Scope, binders: tuple[Index, ...], factors: list[Expr]) -> Value | None:
-    around = tuple(i for i in layout(product_of(factors)) if i not in binders)
-    return convolution(scope, Summation(binders, tuple(factors), around))

@@ -16,10 +16,9 @@ from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import NeedsFlatGroups, Value, axis_size
 from derive.lowering.ground.views import flattened, unflattened
-from derive.lowering.ground.windows import number_of, pad
+from derive.lowering.ground.windows import ONE, ZERO, number_of, pad
 from derive.lowering.patterns.unfold import Sliding, fit_windows
 from derive.program.torch_ir import (
-    Binary,
     Code,
     Dim,
     FunctionCall,
@@ -28,11 +27,9 @@ from derive.program.torch_ir import (
     MethodCall,
     Shape,
     Tuple,
+    joined,
     literal,
 )
-
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
 
 _Part = tuple[Index, ...]
 
@@ -90,9 +87,8 @@ def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Va
     x, padding = _padded(scope, x, 2, windows)
     parts, offsets = (o.made, o.first), [s.within for s in windows]
     how = _keywords(scope, windows, padding, o.groups)
-    code = _convolution_call(
-        "grad.conv{}d_weight", windows, (x, _part_shape(parts, offsets), y), how
-    )
+    args = x, _part_shape(parts, offsets), y
+    code = _convolution_call("grad.conv{}d_weight", windows, args, how)
     return _from_part_axes(code, parts, offsets, windows)
 
 
@@ -121,7 +117,7 @@ def conv_transpose(
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
     bounds = scope.frame.bounds
     behind = [bounds.size(s.extent) + s.before - s.covered(bounds) for s in windows]
-    padding: Sequence[Polynomial] = [_ZERO] * len(windows)
+    padding: Sequence[Polynomial] = [ZERO] * len(windows)
     if all(a == -s.before and s.is_padded for s, a in zip(windows, behind, strict=True)):
         padding = [s.before for s in windows]
     how = _keywords(scope, windows, padding, o.groups)
@@ -167,10 +163,8 @@ def pool_gradient(
     steps = [number_of(scope, s.step) for s in windows]
     if flat := len(windows) == 1:
         # torch has no avg_pool1d_backward.
-        y, shape = (
-            MethodCall(y, "unsqueeze", (literal(-2),)),
-            Shape((*shape.axes[:-1], one, shape.axes[-1])),
-        )
+        y = MethodCall(y, "unsqueeze", (literal(-2),))
+        shape = Shape((*shape.axes[:-1], one, shape.axes[-1]))
         sizes, steps = [one, *sizes], [one, *steps]
     whole = MethodCall(MethodCall(scope.like, "new_zeros", (Shape(()),)), "expand", (shape,))
     amounts = [Tuple(tuple(a)) for a in (sizes, steps, [zero] * len(sizes))]
@@ -261,7 +255,7 @@ def _padded(
     if all(s.is_torch for s in windows):
         return code, [s.before for s in windows]
     places = [(literal(start + n), s) for n, s in enumerate(windows)]
-    return fit_windows(scope, code, places, len(windows)), [_ZERO] * len(windows)
+    return fit_windows(scope, code, places, len(windows)), [ZERO] * len(windows)
 
 
 # Calls
@@ -279,9 +273,9 @@ def _keywords(
     """Return the keywords that differ from torch's defaults."""
     made: list[Code] = []
     for name, amounts, default in (
-        ("stride", [s.step for s in windows], _ONE),
-        ("padding", padding, _ZERO),
-        ("dilation", [s.dilation for s in windows], _ONE),
+        ("stride", [s.step for s in windows], ONE),
+        ("padding", padding, ZERO),
+        ("dilation", [s.dilation for s in windows], ONE),
     ):
         if any(a != default for a in amounts):
             made.append(Keyword(name, _amount_per_axis(scope, amounts)))
@@ -304,7 +298,4 @@ def _part_shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
 
 def _product_of_sizes(part: _Part) -> Code:
     """Return the product of the sizes of these indices."""
-    code: Code = Dim(part[0].extent) if part else literal(1)
-    for i in part[1:]:
-        code = Binary("*", code, Dim(i.extent))
-    return code
+    return joined("*", [Dim(i.extent) for i in part]) if part else literal(1)

@@ -20,6 +20,8 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
 from derive.lowering.ground.windows import (
+    ONE,
+    ZERO,
     AxisRead,
     affine_position,
     is_given,
@@ -29,8 +31,6 @@ from derive.lowering.ground.windows import (
 from derive.lowering.patterns.scatter_elements import Placed, Placement
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
 _MOST_TERMS = 24
 
 
@@ -43,7 +43,7 @@ class Digits:
 
     def count(self, bounds: Bounds) -> Polynomial:
         """Return the number of positions."""
-        total = _ONE
+        total = ONE
         for i in self.indices:
             total = total * bounds.size(i.extent)
         return total
@@ -56,7 +56,7 @@ def digits_of_position(bounds: Bounds, position: Expr) -> Digits | None:
         return None
     left = dict(found.coefficients)
     indices: list[Index] = []
-    row = _ONE
+    row = ONE
     while left:
         last = next((i for i, c in left.items() if c == row), None)
         if last is None:
@@ -94,10 +94,10 @@ def _run_of(
     """
     bounds = scope.frame.bounds
     size = bounds.size(extent)
-    if start == _ZERO and count == size:
+    if start == ZERO and count == size:
         return code
     ends = number_of(scope, start), number_of(scope, count)
-    if bounds.at_most(_ZERO, start) and bounds.at_most(start + count, size):
+    if bounds.at_most(ZERO, start) and bounds.at_most(start + count, size):
         return MethodCall(code, "narrow", (place, *ends))
     return FunctionCall("rt.narrow", (code, place, *ends)) if is_given(start) else None
 
@@ -115,8 +115,8 @@ def read_as_one(scope: Scope, value: Value, positions: Sequence[tuple[int, Expr]
     made = (*value.axes[:first], index, *value.axes[last + 1 :])
     place = scope.frame.position(made, first)
     bounds = scope.frame.bounds
-    if start != _ZERO or bounds.size(index.extent) != count:
-        if not bounds.at_most(_ZERO, start):
+    if start != ZERO or bounds.size(index.extent) != count:
+        if not bounds.at_most(ZERO, start):
             return None
         code = MethodCall(code, "narrow", (place, number_of(scope, start), Dim(index.extent)))
     return Value(code, made, value.kind)
@@ -130,7 +130,7 @@ def _number_of_digits(
     def atom(e: Expr) -> Polynomial | None:
         return Polynomial.of(e) if isinstance(e, Call) and e.function == "floordiv" else None
 
-    total, row = _ZERO, _ONE
+    total, row = ZERO, ONE
     for axis, position in zip(reversed(axes), reversed(positions), strict=True):
         if axis is None or axis.group or isinstance(position, Guard):
             return None
@@ -162,8 +162,8 @@ def digits_in_a_run(scope: Scope, p: Placement) -> Placed | None:
     if found is None or not {*found.indices} <= {*p.summed} & {*p.source.indices}:
         return None
     count, size = found.count(bounds), bounds.size(axis.extent)
-    whole = found.start == _ZERO and count == size
-    inside = bounds.at_most(_ZERO, found.start) and bounds.at_most(found.start + count, size)
+    whole = found.start == ZERO and count == size
+    inside = bounds.at_most(ZERO, found.start) and bounds.at_most(found.start + count, size)
     # A gradient scatters to positions that were read, so they are in range.
     if not (whole or inside or (scope.is_gradient and is_given(found.start))):
         return None
@@ -195,16 +195,12 @@ def at_digits(scope: Scope, p: Placement) -> Placed | None:
     index, start, count = found
     own = bounds.size(index.extent)
     after = count - own - start
-    if not scope.is_gradient and not (
-        bounds.at_most(_ZERO, start) and bounds.at_most(_ZERO, after)
-    ):
+    if not scope.is_gradient and not all(bounds.at_most(ZERO, end) for end in (start, after)):
         return None
     n = p.source.axes.index(index)
     value = p.source
-    if (start, after) != (_ZERO, _ZERO):
+    if (start, after) != (ZERO, ZERO):
         value = zero_padded(scope, value, n, number_of(scope, start), number_of(scope, after))
     sizes = Tuple(tuple(Dim(i.extent) for i in axes))
     place = scope.frame.position(value.axes, n)
-    return replace(value, code=MethodCall(value.code, "unflatten", (place, sizes))).at(
-        n, *axes
-    ), False
+    return value.call("unflatten", place, sizes).at(n, *axes), False

@@ -67,7 +67,8 @@ def _without_one(
             if e is None:
                 continue
             left = [x for x in conditions if x is not c]
-            rest = [*args[:n], *([Iverson(conjunction(left))] if left else []), *args[n + 1 :]]
+            beside = [Iverson(conjunction(left))] if left else []
+            rest = [*args[:n], *beside, *args[n + 1 :]]
             range_ = _uncertain_range(bounds, e)
             brackets = [Iverson(x) for x in range_]
             if e.index not in binders:
@@ -83,9 +84,8 @@ def with_value(scope: Scope, e: Expr, index: Index, value: Expr, range_: Sequenc
     bounds, here = scope.frame.bounds, free_indices(value)
     met = without_witnessed(scope.find, bounds, e, here, {index: value})
     new = substitute(met, {index: Guard(conjunction(range_), value) if range_ else value})
-    new = simplify_guards(
-        bounds, with_guards_outside(_without_trivial_guards(new, value), frozenset(range_))
-    )
+    plain = with_guards_outside(_without_trivial_guards(new, value), frozenset(range_))
+    new = simplify_guards(bounds, plain)
     return safe_where_read(new, range_) if range_ else new
 
 
@@ -126,9 +126,8 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
         if solved is not None:
             return solved
         found = _Equality(index, value)
-        if all(i in binders for i in runs) and (
-            len(runs) == 2 or _skips_positions(bounds, found, runs)
-        ):
+        summed = all(i in binders for i in runs)
+        if summed and (len(runs) == 2 or _skips_positions(bounds, found, runs)):
             return found
     return None
 

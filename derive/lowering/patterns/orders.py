@@ -97,9 +97,8 @@ class _Operands:
         many = all(_are_many(scope, axes) for axes in ((side.binder,), apart))
         if scope.frame.prefers_masks or not many:
             return None
-        return cls(
-            scope, side, order, *(tuple(i for i in order if i in x) for x in (shared, apart))
-        )
+        parts = (tuple(i for i in order if i in x) for x in (shared, apart))
+        return cls(scope, side, order, *parts)
 
     def elements(self, e: Expr) -> Value:
         return self._expanded(e, (*self.shared, self.side.binder))
@@ -116,8 +115,7 @@ class _Operands:
     def _expanded(
         self, e: Expr, axes: tuple[Index, ...], convert: Callable[[Value], Value] | None = None
     ) -> Value:
-        scope = self.scope
-        test = e.condition if isinstance(e, Iverson) else None
+        scope, test = self.scope, e.condition if isinstance(e, Iverson) else None
         value = scope.lower(e, axes) if test is None else scope.condition(test, axes)
         return scope.frame.expand(value if convert is None else convert(value), axes, scope.like)
 
@@ -171,11 +169,9 @@ def logsumexp_over_side(scope: Scope, let: Let) -> Value | None:
     body = scope.nested(let.body)
     for side in _sides(scope, let.binders, let.condition):
         operands = _Operands.of(scope, side, [body], let.formals)
-        if operands is None or side.outside or side.binder not in free_indices(body):
-            continue
-        return operands.call(
-            "rt.logsumexp_where", _only(scope, operands.summand(body, scope.as_float), side.within)
-        )
+        if operands is not None and not side.outside and side.binder in free_indices(body):
+            f = _only(scope, operands.summand(body, scope.as_float), side.within)
+            return operands.call("rt.logsumexp_where", f)
     return None
 
 

@@ -15,7 +15,7 @@ from derive.lowering.ground.gather import read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import AxisRead
-from derive.program.torch_ir import Binary, Code, Conditional, Dim, Literal, Name, literal
+from derive.program.torch_ir import Conditional, Dim, Literal, Name, joined, literal
 
 
 def read_at_number(scope: Scope, r: AxisRead) -> Value | None:
@@ -42,13 +42,12 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
     if index.kind != "int" and not index.scalar:
         # A condition as a position, 1 or 0.
         index = replace(index.call("to", Name("torch.int64")), kind="int")
-    nowhere = may_be_empty_axis(scope, r.position, r.extent)
+    nowhere = may_lack_positions(scope, r.position, r.extent)
     if index.scalar:
         made = r.value.call("select", r.place, index.code).at(r.n)
         return zero_if_empty(scope, made, (r.extent,), made.indices) if nowhere else made
     # A gather needs a value without axes of size 1.
-    value = scope.frame.squeeze(r.value)
-    suffix = "if_any" if nowhere and not has_positions(scope.frame, r.extent) else ""
+    value, suffix = scope.frame.squeeze(r.value), "if_any" if nowhere else ""
     return read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index, suffix)
 
 
@@ -82,6 +81,11 @@ def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
     return not read or any(won) or any(compared)
 
 
+def may_lack_positions(scope: Scope, position: Expr, extent: str) -> bool:
+    """True if such a position is read on an axis that is not certain to be nonempty."""
+    return may_be_empty_axis(scope, position, extent) and not has_positions(scope.frame, extent)
+
+
 def zero_if_empty(
     scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
 ) -> Value:
@@ -92,9 +96,7 @@ def zero_if_empty(
     value = scope.frame.expand(value, order, scope.like)
     nothing = Value(Literal("0"), kind=value.kind, scalar=True)
     zero = scope.frame.expand(nothing, order, scope.like)
-    test: Code = Dim(needed[0])
-    for extent in needed[1:]:
-        test = Binary("and", test, Dim(extent))
+    test = joined("and", map(Dim, needed))
     return replace(value, code=Conditional(test, value.code, zero.code))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import reduce
 
 from derive.algebra.affine import Polynomial, affine
 from derive.algebra.expr import (
@@ -43,7 +42,6 @@ from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import add_at, joined_positions, of_any_size, placed_axes, put_at
 from derive.lowering.ground.guard_lowering import under_condition
-from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value, axis_size, zeros
 from derive.lowering.ground.windows import (
@@ -53,7 +51,7 @@ from derive.lowering.ground.windows import (
     number_of,
     padded_along,
 )
-from derive.lowering.patterns.reads import may_be_empty_axis, zero_if_empty
+from derive.lowering.patterns.reads import may_be_empty_axis, may_lack_positions, zero_if_empty
 from derive.notation.smart_constructors import product
 from derive.program.torch_ir import (
     Attribute,
@@ -65,6 +63,7 @@ from derive.program.torch_ir import (
     MethodCall,
     Shape,
     Tuple,
+    joined,
     literal,
 )
 
@@ -129,16 +128,15 @@ def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[
         else:
             made.append(e)
     for several in found.values():
-        first, *others = several
-        if not others:
+        first = several[0]
+        if len(several) == 1:
             made.append(first.expr)
             continue
         deltas = [f for f in first.factors if isinstance(f, Delta)]
         inside = _placing(first)
-        contents = [_scattered_content(first)]
-        for s in others:
-            names = renaming(_placing(s), inside)
-            contents.append(substitute(_scattered_content(s), names))
+        contents = [
+            substitute(_scattered_content(s), renaming(_placing(s), inside)) for s in several
+        ]
         made.append(summed_product(inside, (*deltas, sum_of(contents))))
     return made
 
@@ -272,9 +270,8 @@ def _is_target(
     """True if the term is scattered along this axis; otherwise the delta is a comparison."""
     if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
         return False
-    if isinstance(position, Index) and position not in binders:
-        if position.extent != axis.extent:
-            return False
+    if isinstance(position, Index) and position not in binders and position.extent != axis.extent:
+        return False
     taken = [a for a, _ in targets]
     read = indices_of(p for _, p in targets)
     return axis not in taken and axis not in read and free_indices(position).isdisjoint(taken)
@@ -332,9 +329,7 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     base = p.base if have == set(p.order) else None
     args = p.source, axis, index, p.summed, p.order, base, scope.like
     made = add_at(scope.frame, *args)
-    if may_be_empty_axis(scope, position, axis.extent) and not has_positions(
-        scope.frame, axis.extent
-    ):
+    if may_lack_positions(scope, position, axis.extent):
         assert isinstance(made.code, MethodCall)
         made = replace(made, code=of_any_size(made.code, made.code.obj))
     return made, base is not None
@@ -418,8 +413,8 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
         known = dict.fromkeys(i for v in placed for i in v.indices)
         if any(v.scalar for v in placed) or any(i.group for i in known):
             return None
-        joined = joined_positions(scope.frame, axes, placed, list(known))
-        position = joined if len(axes) > 1 else scope.frame.squeeze(placed[0])
+        several = joined_positions(scope.frame, axes, placed, list(known))
+        position = several if len(axes) > 1 else scope.frame.squeeze(placed[0])
     order = [i for i in p.order if i not in axes[1:]]
     around = placed_axes(p.source, axes[0], position, p.summed, order)
     if position.scalar or any(i.group for i in around):
@@ -427,8 +422,8 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
     n = around.index(axes[0])
     sides = [axis_size(i) for i in around[:n]], [axis_size(i) for i in around[n + 1 :]]
     sizes = [axis_size(i) for i in axes]
-    whole = reduce(lambda a, b: Binary("*", a, b), sizes)
-    base = MethodCall(scope.like, "new_zeros", (Shape((*sides[0], whole, *sides[1])),))
+    shape = Shape((*sides[0], joined("*", sizes), *sides[1]))
+    base = MethodCall(scope.like, "new_zeros", (shape,))
     args = p.source, axes[0], position, p.summed, order, base, scope.like
     made = add_at(scope.frame, *args)
     if len(axes) > 1:
@@ -443,15 +438,12 @@ def on_all_axes(scope: Scope, p: Placement) -> Placed:
     read = {i for _, v in placed for i in v.indices}
     placed += [(i, scope.positions(i)) for i in p.order if i in read and i not in p.summed]
     device = Keyword("device", Attribute(scope.like, "device"))
-    placed = [
-        (
-            i,
-            Value(FunctionCall("torch.full", (Tuple(()), v.code, device)), (), "int")
-            if v.scalar
-            else v,
-        )
-        for i, v in placed
-    ]
+
+    def tensor(v: Value) -> Value:
+        full = FunctionCall("torch.full", (Tuple(()), v.code, device))
+        return Value(full, (), "int") if v.scalar else v
+
+    placed = [(i, tensor(v)) for i, v in placed]
     value = put_at(scope.frame, p.source, placed, p.summed, p.order, scope.like)
     return _zero_if_no_axis(scope, value, p), False
 

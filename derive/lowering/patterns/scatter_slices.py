@@ -41,22 +41,15 @@ from derive.lowering.patterns.segment_reductions import (
 
 def sum_by_places(scope: Scope, s: Summation) -> Value | None:
     """Sum_n [s[n] == g] [t[n] == h] f(n), added at s[n] and t[n]."""
-    matches = [
-        m
-        for m in _first_matches(scope, s)
-        if m.index in s.order
-        and m.index not in s.binders
-        and not free_indices(m.position).isdisjoint(s.binders)
-    ]
+    outer = (m for m in _first_matches(scope, s) if m.index in {*s.order} - {*s.binders})
+    matches = [m for m in outer if not free_indices(m.position).isdisjoint(s.binders)]
     if len(matches) < 2 or not s.others:
         return None
     placed = [
         Delta(m.index, m.position if m.certain else Guard(m.inside, m.position)) for m in matches
     ]
-    return scope.lower(
-        summed_product(s.binders, [*placed, *_brackets_beside_matches(s, matches), *s.others]),
-        s.order,
-    )
+    factors = [*placed, *_brackets_beside_matches(s, matches), *s.others]
+    return scope.lower(summed_product(s.binders, factors), s.order)
 
 
 def sum_by_lookups(scope: Scope, s: Summation) -> Value | None:
@@ -82,12 +75,11 @@ def _first_matches(scope: Scope, s: Summation) -> list[Match]:
 def _brackets_beside_matches(s: Summation, matches: Sequence[Match]) -> list[Expr]:
     """Return the conditions other than the matches, and those for positions in range."""
     asked = {frozenset((m.index, m.position)) for m in matches}
-    conditions = [c for b in s.brackets for c in conditions_of(b.condition)]
-    left = [
-        c
-        for c in conditions
-        if not (isinstance(c, Rel) and frozenset((factor(c.left), factor(c.right))) in asked)
-    ]
+
+    def is_asked(c: Expr) -> bool:
+        return isinstance(c, Rel) and frozenset((factor(c.left), factor(c.right))) in asked
+
+    left = [c for b in s.brackets for c in conditions_of(b.condition) if not is_asked(c)]
     return [Iverson(c) for c in (*left, *(m.inside for m in matches if not m.certain))]
 
 

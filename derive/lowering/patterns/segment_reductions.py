@@ -199,11 +199,8 @@ def _segment_sum(
 ) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
     # Keep inf next to its brackets: inf times a count of 0 would be nan.
-    inside = [
-        a
-        for a in match.rest
-        if not free_indices(a).isdisjoint(summed) or (isinstance(a, Const) and a.name == "inf")
-    ]
+    inf = Const("inf")
+    inside = [a for a in match.rest if a is inf or not free_indices(a).isdisjoint(summed)]
     beside = [a for a in match.rest if a not in inside]
     if not summed or any(isinstance(a, Iverson) for a in beside):
         return None
@@ -302,7 +299,12 @@ def _lookup(scope: Scope, match: Match, s: Summation) -> Value | None:
     looked_up, beside = _lookup_factors(match)
     if not looked_up:
         return None
-    counts = [a for a in looked_up if _is_inverse_count(scope, match, a)]
+    # 1/n for the number n of places with a value; where it is read, n > 0.
+    counts: dict[Expr, Expr] = {
+        a: Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
+        for a in looked_up
+        if isinstance(a, Pow) and _is_match_count(match, _sum_definition(scope, a.base))
+    }
     kept = free_indices(match.position) | indices_of(beside)
     others = [i for i in s.binders if i is not match.index]
     within, after = ([i for i in others if (i in kept) == is_after] for is_after in (False, True))
@@ -311,9 +313,7 @@ def _lookup(scope: Scope, match: Match, s: Summation) -> Value | None:
         brackets = [] if match.certain else [Iverson(match.inside)]
         content = summed_product((*within, *after), [*brackets, *there, *beside])
         return scope.lower(content, s.order)
-    content = summed_product(
-        within, [_clamped_inverse_count(a) if a in counts else a for a in looked_up]
-    )
+    content = summed_product(within, [counts.get(a, a) for a in looked_up])
     around = with_binders(s.order, after, product_of((content, match.position, *beside)))
     value = _read_from_table(scope, match, content, around)
     if value is None:
@@ -359,17 +359,6 @@ def _lookup_factors(match: Match) -> tuple[list[Expr], list[Expr]]:
     return looked_up, beside
 
 
-def _is_inverse_count(scope: Scope, match: Match, a: Expr) -> bool:
-    """True if a is 1/n for the number n of places with a value; where it is read, n > 0."""
-    return isinstance(a, Pow) and _is_match_count(match, _sum_definition(scope, a.base))
-
-
-def _clamped_inverse_count(a: Expr) -> Expr:
-    """Return 1/n for max(n, 1)."""
-    assert isinstance(a, Pow)
-    return Pow(Call("clamp", (a.base, num(1), Const("inf"))), a.exponent)
-
-
 def _sum_definition(scope: Scope, e: Expr) -> Expr:
     """Return the definition of a named sum, else e."""
     let = scope.find(e.tensor) if isinstance(e, Access) else None
@@ -380,19 +369,17 @@ def _sum_definition(scope: Scope, e: Expr) -> Expr:
 
 def _is_match_count(match: Match, e: Expr) -> bool:
     """True if e is Sum_n [s[n] == g], the number of all places of the match."""
-    if not isinstance(e, Reduce) or e.kind != "sum" or not isinstance(e.body, Iverson):
-        return False
-    match e.body.condition:
-        case Rel("==", a, b):
+    match e:
+        case Reduce("sum", summed, Iverson(Rel("==", a, b))):
             sides = factor(a), factor(b)
         case _:
             return False
     own = layout(match.position)
     for index, position in (sides, sides[::-1]):
         counted = layout(position)
-        if index is match.index and len(counted) == len(own) and {*e.indices} <= {*counted}:
+        if index is match.index and len(counted) == len(own) and {*summed} <= {*counted}:
             there = dict(zip(counted, own, strict=True))
-            alike = all(i in e.indices or i is j for i, j in there.items())
+            alike = all(i in summed or i is j for i, j in there.items())
             return alike and substitute(position, there) is match.position
     return False
 

@@ -34,6 +34,8 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.ground.windows import (
+    ONE,
+    ZERO,
     AxisRead,
     affine_position,
     lies_inside,
@@ -52,9 +54,6 @@ from derive.program.torch_ir import (
     Subscript,
     literal,
 )
-
-_ZERO = Polynomial({})
-_ONE = Polynomial.of(1)
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Sliding:
     counted: bool
     chosen: bool
     guarded: bool
-    edges: tuple[Polynomial, Polynomial] = (_ZERO, _ZERO)
+    edges: tuple[Polynomial, Polynomial] = (ZERO, ZERO)
     """The forms that are at least 0 exactly on the axis; see `gap`."""
     needed: tuple[Polynomial, ...] = ()
     """The edges that only a guard ensures."""
@@ -85,7 +84,7 @@ class Sliding:
     @property
     def is_padded(self) -> bool:
         """True if zeros in front are guarded, or none are needed."""
-        return self.before == _ZERO or (self.guarded and self.before.sign == 1)
+        return self.before == ZERO or (self.guarded and self.before.sign == 1)
 
     @property
     def is_torch(self) -> bool:
@@ -94,8 +93,8 @@ class Sliding:
 
     def reaches_all(self, bounds: Bounds) -> bool:
         """True if every position of the axis is certain to be in a window."""
-        near = self.step == _ONE == self.dilation
-        return near and all(bounds.at_most(_ZERO, z) for z in (self.before, self.after))
+        near = self.step == ONE == self.dilation
+        return near and all(bounds.at_most(ZERO, z) for z in (self.before, self.after))
 
     def length(self, bounds: Bounds) -> Polynomial:
         """Return the size of the axis after padding or cropping."""
@@ -103,8 +102,8 @@ class Sliding:
 
     def covered(self, bounds: Bounds) -> Polynomial:
         """Return the number of positions from the first to the last."""
-        places = self.step * (bounds.size(self.place.extent) - _ONE)
-        return places + self.dilation * (bounds.size(self.within.extent) - _ONE) + _ONE
+        places = self.step * (bounds.size(self.place.extent) - ONE)
+        return places + self.dilation * (bounds.size(self.within.extent) - ONE) + ONE
 
 
 def unguarded_position(position: Expr) -> Expr:
@@ -134,7 +133,7 @@ def sliding(
     for i, c in coefficients.items():
         if c.sign == -1:
             turned.append(i)
-            start = start + c * (bounds.size(i.extent) - _ONE)
+            start = start + c * (bounds.size(i.extent) - ONE)
         elif c.sign != 1:
             return None
     i, k = sorted(coefficients, key=lambda i: (i is not place, -_follows(bounds, i.extent, extent)))
@@ -146,11 +145,11 @@ def sliding(
     step, dilation = (-c if c.sign == -1 else c for c in (coefficients[i], coefficients[k]))
     if any(_may_be_zero(bounds, c) for c in (step, dilation)):
         return None
-    reach = dilation * (bounds.size(k.extent) - _ONE)
+    reach = dilation * (bounds.size(k.extent) - ONE)
     # A remainder is behind the last window; if windows count from the end, the start leaves it out.
-    places = step * (bounds.size(i.extent) - _ONE)
+    places = step * (bounds.size(i.extent) - ONE)
     room = places if i in turned else _room(bounds, i.extent, step)
-    after = room + reach + _ONE - bounds.size(extent) + start
+    after = room + reach + ONE - bounds.size(extent) + start
     made = Sliding(
         *(extent, i, k, step, dilation, -start, after, tuple(turned)),
         counted=_follows(bounds, i.extent, extent) == 2,
@@ -163,7 +162,7 @@ def sliding(
 def _may_be_zero(bounds: Bounds, step: Polynomial) -> bool:
     """True if the step is made of sizes and not certainly at least 1."""
     sizes = any(isinstance(part, Size) for key in step.terms for part in key)
-    return sizes and not bounds.at_most(_ONE, step)
+    return sizes and not bounds.at_most(ONE, step)
 
 
 def _certain_windows(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | None:
@@ -173,14 +172,14 @@ def _certain_windows(bounds: Bounds, position: Expr, w: Sliding) -> Sliding | No
     """
     form = bounds.form(unguarded_position(position))
     assert form is not None
-    low, high = form, bounds.size(w.extent) - _ONE - form
+    low, high = form, bounds.size(w.extent) - ONE - form
     given = conditions_of(position.condition) if isinstance(position, Guard) else ()
     gaps = [nonnegative_form(bounds, c) for c in given]
     needed = []
     for certain, form in ((w.before, low), (w.after, high)):
         if form in gaps:
             needed.append(form)
-        elif not bounds.at_most(certain, _ZERO) and (w.guarded or form is low):
+        elif not bounds.at_most(certain, ZERO) and (w.guarded or form is low):
             return None
     return replace(w, edges=(low, high), needed=tuple(needed))
 
@@ -207,7 +206,7 @@ def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
     """Return r with size == r // step + 1: as in the size's definition, or without remainder."""
     size = bounds.size(extent)
     given = bounds.definition(extent)
-    if step != _ONE and given is not None:
+    if step != ONE and given is not None:
         quotients = [k for k in given.terms if any(isinstance(part, Call) for part in k)]
         for key in quotients[:1]:
             match key:
@@ -215,8 +214,8 @@ def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
                     numerator = bounds.form(above)
                     rest = given - Polynomial({key: Fraction(1)})
                     if numerator is not None and bounds.form(below) == step:
-                        return numerator + (rest - _ONE) * step
-    return step * (size - _ONE)
+                        return numerator + (rest - ONE) * step
+    return step * (size - ONE)
 
 
 # Reads
@@ -230,9 +229,9 @@ def read_strided(scope: Scope, r: AxisRead) -> Value | None:
         return None
     step, size = Polynomial.of(w.step), bounds.size(w.index.extent)
     room = _room(bounds, w.index.extent, step)
-    over = bounds.size(r.extent) - w.start - _ONE - room
-    within = bounds.at_most(_ZERO, over) and bounds.at_most(over + _ONE, step)
-    exact = over == _ZERO or (step * (size - _ONE) == room and within)
+    over = bounds.size(r.extent) - w.start - ONE - room
+    within = bounds.at_most(ZERO, over) and bounds.at_most(over + ONE, step)
+    exact = over == ZERO or (step * (size - ONE) == room and within)
     if not exact and not lies_inside(bounds, w, r.extent):
         return None
     first = literal(int(start)) if start else None
@@ -256,26 +255,22 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
         return None
     if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
         return None
-    span = w.dilation * (bounds.size(w.within.extent) - _ONE) + _ONE
+    span = w.dilation * (bounds.size(w.within.extent) - ONE) + ONE
     size, step = number_of(scope, span), number_of(scope, w.step)
-    if w.guarded and not all(bounds.at_most(_ZERO, end) for end in (w.before, w.after)):
+    if w.guarded and not all(bounds.at_most(ZERO, end) for end in (w.before, w.after)):
         # Torch crops before it pads, and an axis that is shorter than a window has none.
         start, count = number_of(scope, -w.before), Dim(w.place.extent)
         code: Code = FunctionCall("rt.windows", (r.value.code, r.place, start, count, size, step))
     else:
         code = fit_windows(scope, r.value.code, [(r.place, w)], len(axes) - r.n)
         code = MethodCall(code, "unfold", (r.place, size, step))
-    if w.dilation != _ONE:
-        code = Subscript(code, (Literal("..."), _slice_by_step(scope, w.dilation)))
+    if w.dilation != ONE:
+        every = Slice(None, None, number_of(scope, w.dilation))
+        code = Subscript(code, (Literal("..."), every))
     value = Value(code, (*r.value.at(r.n, w.place).axes, w.within), r.value.kind)
     for i in w.turned:
         value = value.call("flip", scope.frame.place(value, i))
     return value
-
-
-def _slice_by_step(scope: Scope, step: Polynomial) -> Code:
-    """Return the slice of every ``step``-th element."""
-    return Slice(None, None, number_of(scope, step))
 
 
 def fit_windows(
@@ -288,7 +283,7 @@ def fit_windows(
     bounds, zero = scope.frame.bounds, literal(0)
     amounts: list[Code] = [zero, zero] * behind
     for m, (place, w) in enumerate(axes):
-        if w.before == _ZERO == w.after:
+        if w.before == ZERO == w.after:
             continue
         if w.guarded:
             at = 2 * (behind - m - 1)
@@ -308,7 +303,6 @@ def fit_windows(
 # them is at least 0 and the other at least -1, like half a window of unknown size. Values outside a
 # window are not read.
 
-_ZERO, _ONE = Polynomial({}), Polynomial.of(1)
 _MOST_PARTS = 4
 """The greatest denominator of a distance."""
 
@@ -357,8 +351,8 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
 def _is_nonempty(scope: Scope, one: Reach, other: Reach) -> bool:
     """True if one reach includes the index, and either the other does or one is at least 1."""
     bounds = scope.frame.bounds
-    least = _ZERO if bounds.at_most(_ZERO, other.above) else Polynomial.of(one.below)
-    return bounds.at_most(_ZERO, one.above) and bounds.at_most(least, one.above)
+    least = ZERO if bounds.at_most(ZERO, other.above) else Polynomial.of(one.below)
+    return bounds.at_most(ZERO, one.above) and bounds.at_most(least, one.above)
 
 
 def _window_sums(scope: Scope, value: Value, before: Reach, after: Reach) -> Value:
@@ -368,11 +362,8 @@ def _window_sums(scope: Scope, value: Value, before: Reach, after: Reach) -> Val
     left, right = before.code(scope), after.code(scope)
     wide = zero_padded(scope, value, n, left, Binary("+", right, literal(1)))
     size = Binary("+", Binary("+", left, right), literal(1))
-    code = MethodCall(
-        MethodCall(wide.code, "unfold", (place, size, literal(1))), "sum", (literal(-1),)
-    )
-    sums = Value(code, value.axes).at(n, before.index)
-    return sums.call("narrow", place, literal(0), Dim(before.index.extent))
+    sums = wide.call("unfold", place, size, literal(1)).call("sum", literal(-1))
+    return sums.at(n, before.index).call("narrow", place, literal(0), Dim(before.index.extent))
 
 
 def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
@@ -382,14 +373,11 @@ def _reach(bounds: Bounds, s: Summation, c: Expr) -> Reach | None:
     if sides is None or found is None:
         return None
     room, below = found
-    rest = {
-        key: value
-        for key, value in room.terms.items()
-        if not any(isinstance(p, Index) for p in key)
-    }
+    terms = room.terms.items()
+    rest = {key: n for key, n in terms if not any(isinstance(p, Index) for p in key)}
     if len(room.indices) != 2 or len(room.terms) - len(rest) != 2:
         return None
-    above = Polynomial(rest) - (_ONE if sides[1] else _ZERO)
+    above = Polynomial(rest) - (ONE if sides[1] else ZERO)
     one = Fraction(below)
     for i, k in (room.indices, room.indices[::-1]):
         signs = room.terms.get((i,)), room.terms.get((k,))
