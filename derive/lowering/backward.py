@@ -190,9 +190,8 @@ def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) 
     lets, found = given.lets, dict[str, str]()
     for name in pulled:
         (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
-        cotangent = found[lets.display_name(name)] = lets.display_name(
-            lets.derived_name(name, f"G_{lets.display_name(name)}")
-        )
+        said = lets.display_name(name)
+        cotangent = found[said] = lets.display_name(lets.derived_name(name, f"G_{said}"))
         for n, s in enumerate(scope.statements):
             if s.name == adjoint.name:
                 code = FunctionCall("rt.add_cotangent", (s.code, Name(cotangent)))

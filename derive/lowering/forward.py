@@ -83,14 +83,12 @@ class Forward:
     def _statements(self, statistics: Collection[str]) -> list[Line]:
         """Return the statements, with kept axes and with the statistics under their names."""
         op, lets = self.given.op, self.given.lets
-        lines = [
-            replace(x, kept=x.kept or x.name in statistics)
-            for x in scope_statements(self.scope, self.given)
-        ]
+        made = scope_statements(self.scope, self.given)
+        lines = [replace(x, kept=x.kept or x.name in statistics) for x in made]
         for name in op.outputs:
             lines = keep_axes(op, lets[name], frame_of(op), lines)
-        made = self.scope.results
-        for name, value in ((n, made[n]) for n in statistics if n in made):
+        results = self.scope.results
+        for name, value in ((n, results[n]) for n in statistics if n in results):
             lines.append(Line(name, value.code, type=self.given.type_of(value.axes, value.kind)))
         return with_display_names(lines, lets)
 

@@ -86,10 +86,8 @@ def joint(given: LoweringInput) -> Joint:
     lines = store_layout(border, lines, inside)
     lines, results, shapes = _joint_results(op, lets, border, lines)
     returned: dict[str, Code] = {}
-    for a in wanted:
-        lines, returned[display_name(a.name)] = leave_layout(
-            border, lines, display_name(a.name), display_name(a.tensor)
-        )
+    for name, tensor in ((display_name(a.name), display_name(a.tensor)) for a in wanted):
+        lines, returned[name] = leave_layout(border, lines, name, tensor)
     lines = [replace(x, code=substitution.replace(x.code, named_later)) for x in lines]
     lines = resolve_sizes(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered

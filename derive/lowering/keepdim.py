@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from derive.algebra.expr import Expr, Index
 from derive.errors import LoweringError
-from derive.lowering.ground.value import Axes, Frame
+from derive.lowering.ground.value import Axes, Frame, is_group
 from derive.notation.operation import KeepDim, Operation
 from derive.program.cse import Line
 from derive.program.torch_ir import Code, Conditional, MethodCall, Name
@@ -70,6 +70,6 @@ def _reduced_axes(
         if isinstance(p, KeepDim) and p.index not in formals
     ]
     lost.sort(key=lambda pair: pair[1])
-    groups = [n for n, i in enumerate(formals) if i is not None and i.group]
+    groups = [n for n, i in enumerate(formals) if is_group(i)]
     first = min(groups, default=len(formals))
     return [x for x in lost if x[1] <= first], [x for x in lost if x[1] > first]

@@ -111,11 +111,8 @@ class _Planner:
         forward = forward_of(given, [means, norms[0], ahead])
         if every is not given and not forward.scope.results:
             raise NeedsFlatGroups("a body without kernels")
-        outputs = tuple(
-            n
-            for n in given.op.outputs
-            if available is None or given.lets.display_name(n) in available
-        )
+        said = {n: given.lets.display_name(n) for n in given.op.outputs}
+        outputs = tuple(n for n in said if available is None or said[n] in available)
         offered = forward.offered if keeps else Offer()
         kernels = (norms[1], back)
         return cls(given, every, forward, forward.body(), outputs, offered, means, kernels, ahead)
@@ -218,12 +215,8 @@ class _Planner:
         saved = {s.name for s in first.saved}
         kept = [name for name in outputs if display_name(name) in saved]
         # An integer position has no derivative, so both bodies may read it.
-        places = [
-            n
-            for n, v in self.offered.values.items()
-            if v.kind == "int" and display_name(n) in saved
-        ]
-        places = places if alike else []
+        integers = [n for n, v in self.offered.values.items() if v.kind == "int" and alike]
+        places = [n for n in integers if display_name(n) in saved]
         plain = self._plain(outputs, places, first.statistics, kernels)
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
             others = [plain, self._plain(kept, places, first.statistics, kernels)]
@@ -278,9 +271,8 @@ def _through(
     """
     held = Offer({name: lowered.forward.offered.values[name] for name in names})
     outputs, given = lowered.given.op.outputs, derive(names)
-    made = lower_backward(
-        BackwardInput(*(given, lowered.body, outputs, held, lowered.forward.stored), pulled=names)
-    )
+    parts = given, lowered.body, outputs, held, lowered.forward.stored
+    made = lower_backward(BackwardInput(*parts, pulled=names))
     inputs = {t.name for t in given.op.inputs if t.kind == "float"}
     active = active_equations(given.lets, inputs, frozenset())
     lost = {given.lets.display_name(n) for n in names if n in active} - made.pulled.keys()

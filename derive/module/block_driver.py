@@ -210,24 +210,22 @@ class Driver(Stages):
         fresh = {g: f"{self.own(g)}_part" if g in again else self.own(g) for g in read}
         lines += all_none([fresh[g] for g in read], 4)
         single = len(given) == 1
-        call = call_lines(f"parts = {part.name}(", self.call(part, values), ")", 8)
+        parts = call_lines(f"parts = {part.name}(", self.call(part, values), ")", 8)
         places = {g: "parts" if single else f"parts[{n}]" for n, g in enumerate(given)}
         body: list[str] = []
         if s.stage.looped:
-            inner = list(call)
+            inner = list(parts)
             for g in read:
                 inner += self._gathered_gradient(fresh[g], self.placed(g.tensor, g.axis), places[g])
             body += ["for start, length in rt.blocks(size, block):", *indented(inner, 4)]
         else:
-            body += [*call, *(f"{fresh[g]} = {places[g]}" for g in read)]
+            body += [*parts, *(f"{fresh[g]} = {places[g]}" for g in read)]
         if s.formed is not None:
             cotangent = self.gradients[s.stage.outputs[0]]
             scaled = [f'parts = formed["{s.stage.outputs[0]}"]']
-            for n, g in enumerate(given):
-                if g.read:
-                    scaled += call_lines(
-                        f"{fresh[g]} = rt.scale_gradient(", [f"parts[{n}]", cotangent], ")", 8
-                    )
+            for n, g in ((n, g) for n, g in enumerate(given) if g.read):
+                call = f"{fresh[g]} = rt.scale_gradient("
+                scaled += call_lines(call, [f"parts[{n}]", cotangent], ")", 8)
             lines += ["if formed is not None and any(asked):", *indented(scaled, 4)]
             lines += ["elif any(asked):", *indented(body, 4)]
         else:

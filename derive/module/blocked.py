@@ -196,9 +196,8 @@ def _blocked_public_body(
     rows = list(dict.fromkeys(r for v in variants for r in row_sizes(v.driver)))
     lines += indented(call_lines("block = rt.block_size(", [size, *rows], ")", 8), 4)
     lines.append("else:")
-    lines += indented(
-        call_lines("block = rt.integer(", ["block", f'"{op.name}: block"'], ")", 8), 4
-    )
+    given = ["block", f'"{op.name}: block"']
+    lines += indented(call_lines("block = rt.integer(", given, ")", 8), 4)
     positive = spelled_check(op, "block < 1", "block must be positive, not {block}")
     lines += check_lines([positive])
     given = [*driver.inputs, *driver.parameters, "block"]

@@ -11,11 +11,11 @@ from fractions import Fraction
 from itertools import pairwise
 
 from derive.algebra.affine import Polynomial
-from derive.algebra.expr import Const, Expr, Index, Mul, Num
+from derive.algebra.expr import Const, Expr, Mul, Num
 from derive.calculus.reads_out_of_range import reads_out_of_range
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources, axes_of
-from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size, is_group
 from derive.lowering.groups import group_shapes, groups_of, named_axes, shape_name
 from derive.lowering.lowering_input import like_input
 from derive.module.arguments import (
@@ -153,7 +153,7 @@ def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
 
 def _single(axes: Sequence[Expr]) -> int:
     """Return the number of axes that are no groups."""
-    return sum(1 for i in axes if not (isinstance(i, Index) and i.group))
+    return sum(1 for i in axes if not is_group(i))
 
 
 def _axes_in_turn(op: Operation) -> list[ArgumentCheck]:

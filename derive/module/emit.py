@@ -170,13 +170,11 @@ def _public_body(
     lines += before
     for name in own:
         lines.append("if rt.forward_mode() and not torch.compiler.is_compiling():")
-        lines += [
-            f"    {line}" for line in _return_outputs(op, variants, f"{name}.apply", given, 8)
-        ]
+        lines += indented(_return_outputs(op, variants, f"{name}.apply", given, 8), 4)
     if any(v.program.composed for v in variants):
         composed = "composed" if function == "function" else composed_name(op, variants[0])
         lines.append("if rt.forward_mode():")
-        lines += [f"    {line}" for line in _return_outputs(op, variants, composed, given, 8)]
+        lines += indented(_return_outputs(op, variants, composed, given, 8), 4)
     return lines + _return_outputs(op, variants, "rt.apply", [function, *given], 4)
 
 
@@ -215,9 +213,8 @@ def _called_lines(op: Operation, variant: Variant, o: Outside) -> list[str]:
     program = variant.program
     before, given = _arguments(function, arguments(op), 8)
     tangents = "rt.forward_mode()"
-    branches = [
-        (f"{tangents} and not torch.compiler.is_compiling()", f"{name}.apply") for name in own
-    ]
+    eager = f"{tangents} and not torch.compiler.is_compiling()"
+    branches = [(eager, f"{name}.apply") for name in own]
     branches += [(tangents, composed_name(op, variant))] if program.composed else []
     lines: list[str] = []
     for test, called in branches:
@@ -254,5 +251,5 @@ def _return_outputs(
         return [*call_lines(f"result = {function}(", given, ")", indent), f"return result{end}"]
     if not any(more):
         return call_lines(f"return {function}(", given, ")", indent)
-    lines = call_lines(f"result = {function}(", given, ")", indent)
-    return [*lines, "return result[0] if isinstance(result, tuple) else result"]
+    last = "return result[0] if isinstance(result, tuple) else result"
+    return [*call_lines(f"result = {function}(", given, ")", indent), last]

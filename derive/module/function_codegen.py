@@ -132,9 +132,8 @@ def _suffix(option: str | None) -> str:
 
 
 def arguments(op: Operation) -> list[str]:
-    return [t.name for t in op.inputs] + [
-        p.name for p in op.parameters if not isinstance(p, Choice)
-    ]
+    parameters = (p for p in op.parameters if not isinstance(p, Choice))
+    return [x.name for x in (*op.inputs, *parameters)]
 
 
 def function_of(op: Operation, variant: Variant) -> Lines:
@@ -451,11 +450,10 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     results = program.gradients.values()
     unset = (with_unset([x.line for x in body], results) for body in made)
     among = program.first_order_gradients, program.gradients
-    needs = (
-        [tuple(name for name in x.needs if name in own) for x in body]
-        for body, own in zip(made, among, strict=True)
-    )
-    bodies = [tuple(zip(*pair, strict=True)) for pair in zip(unset, needs, strict=True)]
+    bodies = [
+        tuple((line, tuple(n for n in x.needs if n in own)) for line, x in zip(*pair, strict=True))
+        for *pair, own in zip(unset, made, among, strict=True)
+    ]
     # The first that is shortest: an attribute that is read twice has no name then.
     ways = dict.fromkeys(tuple(_read_from_ctx(op, program, bodies, n)) for n in (1, 2))
     return lines + min((_both_orders(op, program, way) for way in ways), key=len)
@@ -561,10 +559,8 @@ def _early_return(first: _BackwardBody, later: _BackwardBody) -> list[str]:
 def _one_text(first: _BackwardBody, later: _BackwardBody) -> list[str]:
     """Return both orders with their common lines once; the others stand in forks."""
     op, program = first.op, first.program
-    begins = (
-        partial(first.casts, after=len(_common_casts(first, later))),
-        partial(_later_begins, first, later),
-    )
+    own_casts = partial(first.casts, after=len(_common_casts(first, later)))
+    begins = own_casts, partial(_later_begins, first, later)
     head = Fork(FIRST_ORDER, *([Item((), begin)] if begin(8) else [] for begin in begins))
     taken = {op.name, *arguments(op)}
     segments = merge_bodies(first.lines, later.lines, program.gradients.values(), taken)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from derive.algebra.expr import Index
 from derive.cost.size_formula import degree
+from derive.lowering.ground.value import is_group
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
@@ -56,7 +56,7 @@ def with_in_place(op: Operation, program: Program, number: str | None = None) ->
 def grouped(op: Operation, program: Program) -> set[str]:
     """Return the names of tensors that have a group of axes."""
     axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
-    found = {n for n, own in axes.items() if any(isinstance(a, Index) and a.group for a in own)}
+    found = {n for n, own in axes.items() if any(map(is_group, own))}
     cotangents = {c for output, c in program.cotangents if c is not None and output in found}
     return found | cotangents | set(program.statistics if found else ())
 

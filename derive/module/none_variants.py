@@ -79,10 +79,8 @@ def with_absent(op: Operation, program: Program) -> Program:
     filled: list[Tensor] = []
 
     def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
-        body = _VariantBody(
-            *(op, backward_types(op, replace(program, backward=lines)), like, precision),
-            tuple(program.gradients.values()),
-        )
+        types = backward_types(op, replace(program, backward=lines))
+        body = _VariantBody(op, types, like, precision, tuple(program.gradients.values()))
         entries = body.lines([(x.line, x.needs) for x in lines], optional)
         entries += _none_where_absent(op, program, entries)
         filled.extend(t for t in body.filled if t not in filled)
@@ -241,9 +239,8 @@ class _VariantBody:
         number = Literal(constant_text(t.default))
         dtype = LOW if t.name in self.precision.narrow else self._wide()
         dtype = DTYPES.get(t.kind, dtype)
-        whole = Conditional(
-            is_none(t.name), expanded(self.like, number, shape, dtype), Name(t.name)
-        )
+        constant = expanded(self.like, number, shape, dtype)
+        whole = Conditional(is_none(t.name), constant, Name(t.name))
         made = list(entries)
         # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)

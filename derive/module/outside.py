@@ -112,13 +112,14 @@ def outside(split: CommonOutput, common: Program, others: Mapping[str, Program])
     if common.rearranges or keeps or not all(map(_is_in_float32, bodies)):
         return None
     (name,) = common.outputs
-    lines = {
-        option: tuple(replace(line, code=_with_checked_reads(line.code)) for line in p.forward)
-        for option, p in others.items()
-    }
+
+    def checked(lines: Sequence[Line]) -> tuple[Line, ...]:
+        return tuple(replace(line, code=_with_checked_reads(line.code)) for line in lines)
+
+    made = {option: checked(p.forward) for option, p in others.items()}
     precision, results = common.forward_precision, (*common.forward, *common.composed)
     is_view = any(unrounded(x.code, precision)[1] for x in results if x.name == name)
-    return Outside(split.choice, split.option, name, lines, precision.listed, is_view)
+    return Outside(split.choice, split.option, name, made, precision.listed, is_view)
 
 
 def _with_checked_reads(code: Code) -> Code:
@@ -132,9 +133,8 @@ def _with_checked_reads(code: Code) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
             case Subscript(Name() as x, (Name() | FunctionCall() | MethodCall() as at,)):
-                return FunctionCall(
-                    "rt.read_at", (x, Tuple((literal(0),)), _with_checked_reads(at))
-                )
+                args = x, Tuple((literal(0),)), _with_checked_reads(at)
+                return FunctionCall("rt.read_at", args)
         return None
 
     return substitution.replace(code, visit)

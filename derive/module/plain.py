@@ -242,12 +242,11 @@ def _backward(op: Operation, program: Program) -> list[str]:
     """Return the lines of backward: what is saved, then each gradient."""
     saved = [s.name for s in program.saved]
     here, later = _sizes_at(program)
-    own = [
-        Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes if t in saved
-    ]
+    shapes = {t: Line(f"{t}_shape", Attribute(Name(t), "shape")) for t in program.kept_shapes}
+    own = [line for t, line in shapes.items() if t in saved]
     lines = [*later, *own, *_gradient_lines(program)]
     kept = _kept_sizes(program, here, later)
-    kept += [f"{t}_shape" for t in program.kept_shapes if t not in saved]
+    kept += [line.name for t, line in shapes.items() if t not in saved]
     lines, first = _with_kept(lines, (*_kept_parameters(program, later), *kept))
     made = unpacked_tuple(saved, "ctx.saved_tensors", 8) if saved else []
     made += statements([*first, *lines], 8)

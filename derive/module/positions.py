@@ -14,7 +14,7 @@ from functools import cached_property
 
 from derive.algebra.expr import Expr, Index
 from derive.lowering.ground.runtime_sizes import axes_of
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups
+from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, is_group
 from derive.lowering.groups import group_shapes, shape_name
 from derive.notation.operation import Operation, Tensor
 from derive.program.torch_ir import (
@@ -73,9 +73,7 @@ class Positions:
         """Return the number of axes that the indices have."""
         total: Count = {}
         for axis in axes:
-            grouped = isinstance(axis, Index) and axis.group
-            own = self._groups[1][shape_name(axis)] if grouped else {"": 1}  # type: ignore[arg-type]
-            total = added(total, own)
+            total = added(total, self._groups[1][shape_name(axis)] if is_group(axis) else {"": 1})
         return total
 
     def position(self, axes: Axes, n: int) -> Code:
@@ -100,10 +98,7 @@ class Positions:
 
     def _bound(self, t: Tensor, n: int) -> str:
         """Return the position of axis n in a slice: from the side without a group."""
-        before, after = (
-            any(isinstance(i, Index) and i.group for i in side) for side in (t.axes[:n], t.axes[n:])
-        )
-        if before and not after:
+        if any(map(is_group, t.axes[:n])) and not any(map(is_group, t.axes[n:])):
             return str(n - len(t.axes))
         return written(self.count(t.axes[:n]))
 

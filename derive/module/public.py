@@ -107,20 +107,13 @@ def _operand_lines(test: str, start: str, columns: int) -> list[str]:
     if len(start + test) + 8 <= columns:
         return [f"{start}{test}"]
     if test[0] == "(" and test[-1] == ")":
-        parts = test[1:-1].split(" and ", 1)
-        inner = [
-            line
-            for part, word in zip(parts, ("", "and "), strict=True)
-            for line in _operand_lines(part, word, columns)
-        ]
+        first, second = test[1:-1].split(" and ", 1)
+        inner = _operand_lines(first, "", columns) + _operand_lines(second, "and ", columns)
         return [f"{start}(", *indented(inner, 4), ")"]
     if call := re.fullmatch(r"(not [\w.]+\()(.*)\)", test):
         return call_lines(f"{start}{call[1]}", call[2].split(", "), ")", 8)
-    return [
-        line
-        for part in re.split(r" (?=(?:!=|<|>=|==) )", f"{start}{test}", maxsplit=1)
-        for line in _part_lines(part, columns)
-    ]
+    sides = re.split(r" (?=(?:!=|<|>=|==) )", f"{start}{test}", maxsplit=1)
+    return [line for side in sides for line in _part_lines(side, columns)]
 
 
 def _part_lines(part: str, columns: int) -> list[str]:

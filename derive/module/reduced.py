@@ -15,6 +15,7 @@ from fractions import Fraction
 from itertools import compress, product
 
 from derive.algebra.expr import Access, Expr, Index, Mul, Num, Pow, Reduce, Size
+from derive.lowering.ground.value import is_group
 from derive.module.checks import shape_of_absent
 from derive.notation.common_output import CommonOutput
 from derive.notation.operation import Choice, KeepDim, Number, Operation, Tensor
@@ -125,13 +126,11 @@ def _reduction(body: Expr, name: str, axes: Sequence[Expr]) -> Reduction | None:
         case Mul(
             (Reduce("sum") as total, Pow(Size(extent), Num(Fraction(numerator=-1, denominator=1))))
         ):
-            known = [n for n, a in enumerate(axes) if isinstance(a, Index) and a.extent == extent]
-            before = (
-                any(isinstance(a, Index) and a.group for a in axes[: known[0]]) if known else True
-            )
-            if _reduction(total, name, axes) is None or before:
+            extents = [a.extent if isinstance(a, Index) else "" for a in axes]
+            n = extents.index(extent) if extent in extents else None
+            if n is None or _reduction(total, name, axes) is None or any(map(is_group, axes[:n])):
                 return None
-            return Reduction(divisor=known[0])
+            return Reduction(divisor=n)
     return None
 
 
@@ -156,16 +155,11 @@ def with_reductions(op: Operation, program: Program, r: Reductions) -> Program |
     shape = Name(f"{r.equation}_shape")
     axes = next(e.axes for e in op.equations if e.name == r.equation)
     setup = Line(shape.id, shape_of_absent(op, Tensor(r.equation, axes)))
-    program = replace(
-        program,
-        backward=_of_any_shape(program.backward, cotangent),
-        first_order=_of_any_shape(program.first_order, cotangent),
-    )
+    bodies = [_of_any_shape(body, cotangent) for body in (program.backward, program.first_order)]
+    program = replace(program, backward=bodies[0], first_order=bodies[1])
     broadcasts = _Broadcasts(op, program, cotangent)
-    starts = [
-        _cotangent_lines(program, r, Name(cotangent), None if broadcasts.all(body) else shape)
-        for body in (program.backward, program.first_order)
-    ]
+    shapes = (None if broadcasts.all(body) else shape for body in bodies)
+    starts = [_cotangent_lines(program, r, Name(cotangent), own) for own in shapes]
     return replace(
         program,
         forward=forward,

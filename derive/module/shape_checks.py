@@ -14,7 +14,7 @@ from itertools import count, takewhile
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Param, Size, walk
 from derive.lowering.ground.runtime_sizes import ShapeSource, ShapeSources, axes_of
-from derive.lowering.ground.value import Frame, NeedsFlatGroups
+from derive.lowering.ground.value import Frame, NeedsFlatGroups, is_group
 from derive.lowering.groups import groups_of
 from derive.module.arguments import ArgumentCheck, checks_if_given, required_of, spelled_check
 from derive.module.positions import Positions, input_frame, written
@@ -155,12 +155,12 @@ class ShapeChecks:
         return (
             t.name not in self._read
             and len(_merged(first)) == 1
-            and {isinstance(i, Index) and i.group for i in axes} == {True, False}
+            and {is_group(i) for i in axes} == {True, False}
         )
 
     def _piece(self, t: Tensor, n: int) -> _Piece | None:
         axis = t.axes[n]
-        if isinstance(axis, Index) and axis.group:
+        if is_group(axis):
             home = self._tensors[self._positions.home(axis)]
             k = next(k for k, i in enumerate(home.axes) if _same(i, axis))
             return None if (home.name, k) == (t.name, n) else _Piece(home, k, k + 1)
@@ -178,7 +178,7 @@ class ShapeChecks:
     def _rank_test(self, t: Tensor) -> tuple[str, bool]:
         """Return (test of the number of axes or "", whether it is known without another tensor)."""
         own = [i for i in groups_of(t) if self._positions.home(i) == t.name]
-        rest = [i for i in t.axes if not (isinstance(i, Index) and i.group and i in own)]
+        rest = [i for i in t.axes if not (is_group(i) and i in own)]
         count = self._positions.count(rest)
         fixed = set(count) <= {""}
         if own and fixed and not count:
@@ -191,10 +191,8 @@ class ShapeChecks:
         single = [self._is_single(p) for p in pieces]
         sizes = any(p.tensor is None for p in pieces)
         if sizes or (len(pieces) > 1 and all(single)):
-            items = [
-                self._text(p) if one else f"*{self._text(p)}"
-                for p, one in zip(pieces, single, strict=True)
-            ]
+            stars = ("" if one else "*" for one in single)
+            items = [f"{star}{self._text(p)}" for star, p in zip(stars, pieces, strict=True)]
             return f"{t.name}.shape != ({', '.join(items)}{',' * (len(items) == 1)})"
         parts = (self._positions.part(p.tensor, p.start, p.stop) for p in pieces if p.tensor)
         return f"{t.name}.shape != {' + '.join(parts)}"
@@ -218,7 +216,7 @@ class ShapeChecks:
         if piece.tensor is None:
             return True
         axis = piece.tensor.axes[piece.start]
-        return piece.stop - piece.start == 1 and not (isinstance(axis, Index) and axis.group)
+        return piece.stop - piece.start == 1 and not is_group(axis)
 
     def _text(self, piece: _Piece) -> str:
         if piece.tensor is None:
@@ -240,10 +238,8 @@ class ShapeChecks:
             code = joined("*", map(shapes.size, parts))
             if places:
                 name, place, axis = places[0]
-                whole, what = (
-                    _shape_item(name, place),
-                    f"axis {_position_in_message(place)}{axis} of {name}",
-                )
+                whole: Code = _shape_item(name, place)
+                what = f"axis {_position_in_message(place)}{axis} of {name}"
             else:
                 whole, what = shapes.size(extent.name), self._named(extent)
             known = [sizes[part] for part in parts]
@@ -257,11 +253,9 @@ class ShapeChecks:
             clauses = Rules(self.op).quotient_clauses(extent.name, part, parts) if places else None
             check = ArgumentCheck(test, clauses or ())
             if clauses is None:
-                message = (
-                    f"{what} has size {{{text(whole)}}}, which is not divisible by "
-                    f"{words} = {{{text(code)}}}"
-                )
-                check = spelled_check(self.op, test, message)
+                fact = f"{what} has size {{{text(whole)}}}"
+                wanted = f"which is not divisible by {words} = {{{text(code)}}}"
+                check = spelled_check(self.op, test, f"{fact}, {wanted}")
             result += checks_if_given(self._tensors[places[0][0]], [check]) if places else [check]
         return result
 
@@ -281,7 +275,7 @@ class ShapeChecks:
 
 
 def _same(axis: Expr, group: Index) -> bool:
-    return isinstance(axis, Index) and axis.group and axis.extent == group.extent
+    return is_group(axis) and axis.extent == group.extent
 
 
 def _is_same_index(axis: Expr, other: Expr) -> bool:
@@ -338,9 +332,8 @@ def _defined_size_checks(op: Operation, frame: Frame, extent: Extent) -> list[Ar
     tensors = {t.name: t for t in op.inputs}
     for name, place, words in _axis_places(op, frame, extent):
         code = text(_shape_item(name, place))
-        message = (
-            f"axis {_position_in_message(place)}{words} of {name} has size {{{code}}}, {reason}"
-        )
+        axis = f"axis {_position_in_message(place)}{words} of {name}"
+        message = f"{axis} has size {{{code}}}, {reason}"
         check = spelled_check(op, f"{code} != {size}", message, prepare=prepare)
         result += checks_if_given(tensors[name], [check])
         prepare = ()
@@ -396,9 +389,8 @@ def _size_by_definition(op: Operation, frame: Frame, extent: str) -> Code:
     )
     sources = []
     for t in required_of(op):
-        axes = tuple(
-            None if i and i.extent == extent and not limited else i for i in axes_of(op, t)
-        )
+        own = {} if limited else {extent}
+        axes = tuple(None if i and i.extent in own else i for i in axes_of(op, t))
         sources.append(ShapeSource(t.name, Attribute(Name(t.name), "shape"), axes))
     shapes = ShapeSources(extents, input_frame(op, frame), sources)
     return shapes.number(given) if limited else shapes.size(extent)

@@ -82,10 +82,8 @@ def result_types(op: Operation, program: Program) -> dict[str, TensorType]:
 
 def given_values(op: Operation) -> dict[str, Any]:
     """Return the values of inputs and parameters; groups are one axis, flags are unset."""
-    found: dict[str, Any] = {}
     types = tensor_types(op)
-    for t in op.inputs:
-        found[t.name] = types[t.name]
+    found: dict[str, Any] = {t.name: types[t.name] for t in op.inputs}
     for p in op.parameters:
         match p:
             case AxisOf(name, index):

@@ -58,9 +58,8 @@ class Savings:
 
     def plus(self, allocations: int, fused: int = 0) -> Savings:
         """Return the savings with these in addition, which are certain."""
-        return Savings(
-            self.allocations + allocations, self.certain + allocations, self.fused + fused
-        )
+        both = self.allocations + allocations, self.certain + allocations
+        return Savings(*both, self.fused + fused)
 
 
 @dataclass
@@ -136,13 +135,11 @@ class InPlaceWriter:
             self._before, self.saved = [], saved
             made, memory = line, self._made_of(line.code, ())[1]
         self._aliases.known[line.name] = memory
-        every = [*self._before, made]
-        chosen = [has_choice(x.code) for x in every]
-        among = [x for x, _ in later]
-        parts = (
-            [x] if c else cut([x], self.taken, among) for x, c in zip(every, chosen, strict=True)
-        )
-        return [x for own in parts for x in own]
+        result: list[Line] = []
+        for x in (*self._before, made):
+            chosen = has_choice(x.code)
+            result += [x] if chosen else cut([x], self.taken, [other for other, _ in later])
+        return result
 
     def _fits(self, line: Line) -> bool:
         """True if the line is short or can be cut; branches of a choice are not cut."""
@@ -244,9 +241,8 @@ class InPlaceWriter:
         if not self._is_like(product, code, worlds):
             return None
         before, saved = list(self._before), self.saved
-        (x, memory), (left, one), (right, two) = (
-            self._made_of(part, worlds, alone) for part in (total, a, b)
-        )
+        made = (self._made_of(part, worlds, alone) for part in (total, a, b))
+        (x, memory), (left, one), (right, two) = made
         value = (Keyword("value", Literal("-1")),) if op == "-" else ()
         if self._may_write(total, code, memory, worlds) and not self._asked_of(memory):
             self.saved = self.saved.plus(2)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from operator import add, mul, sub
 from typing import Any
 
 from derive.algebra.expr import RELATIONS
@@ -24,15 +25,13 @@ from derive.program.torch_ir import (
     Literal,
     MethodCall,
     Unary,
+    joined,
     literal,
     operands,
 )
 
-_ARITHMETIC: Mapping[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-}
+ARITHMETIC: Mapping[str, Callable[[Any, Any], Any]] = {"+": add, "-": sub, "*": mul}
+"""The operators without a quotient, of numbers."""
 _LARGEST = 2**53
 _TRUE, _FALSE = Literal("True"), Literal("False")
 
@@ -56,7 +55,7 @@ def folded(code: Code) -> Code:
 
 def _folded(code: Code) -> Code:
     match code:
-        case Binary(op, Literal(), Literal()) if op in _ARITHMETIC or op in RELATIONS:
+        case Binary(op, Literal(), Literal()) if op in ARITHMETIC or op in RELATIONS:
             return _fold_binary(code, op)
         case Binary("and" | "or" as op, left, right):
             return _fold_truth(code, op, left, right)
@@ -94,8 +93,9 @@ def _resolve_branches(mask: Code, then: Code, other: Code) -> tuple[Code, Code]:
 
 
 def _folded_integer(code: Code) -> int | None:
-    digits = isinstance(code, Literal) and code.text.removeprefix("-").isdecimal()
-    return int(code.text) if digits and isinstance(code, Literal) else None
+    if isinstance(code, Literal) and code.text.removeprefix("-").isdecimal():
+        return int(code.text)
+    return None
 
 
 def _fold_binary(code: Binary, op: str) -> Code:
@@ -104,7 +104,7 @@ def _fold_binary(code: Binary, op: str) -> Code:
         return code
     if op in RELATIONS:
         return _TRUE if RELATIONS[op](a, b) else _FALSE
-    value: Any = _ARITHMETIC[op](a, b)
+    value = ARITHMETIC[op](a, b)
     return literal(value) if abs(value) < _LARGEST else code
 
 
@@ -121,13 +121,8 @@ def _fold_truth(code: Code, op: str, left: Code, right: Code) -> Code:
 def _drop_repeated_operands(code: Code, op: str) -> Code:
     """Return a & b & a as a & b."""
     every = list(operands(code, op))
-    distinct = list(dict.fromkeys(every))
-    if len(distinct) == len(every):
-        return code
-    result = distinct[0]
-    for part in distinct[1:]:
-        result = Binary(op, result, part)
-    return result
+    distinct = dict.fromkeys(every)
+    return code if len(distinct) == len(every) else joined(op, distinct)
 
 
 def _fold_extremum(name: str, args: Iterable[Code]) -> Code:

@@ -229,11 +229,9 @@ def _written_operand(code: Code) -> int | None:
     match code:
         case MethodCall(_, name) if name.endswith("_"):
             return 0
-        case FunctionCall(name) if name.startswith("rt.") and name.endswith("_"):
-            return 0
-        case FunctionCall(name) if name.startswith("reuse."):
-            return 0
-        case FunctionCall(_, args):
+        case FunctionCall(name, args):
+            if name.startswith("reuse.") or (name.startswith("rt.") and name.endswith("_")):
+                return 0
             named = (n for n, a in enumerate(args) if isinstance(a, Keyword) and a.name in _RESULTS)
             return next(named, None)
     return None
@@ -244,8 +242,6 @@ def read_parts(code: Code) -> tuple[Code, ...]:
     match code:
         case Attribute(_, name) if name in _OF_ITSELF:
             return ()
-        case MethodCall(_, "dim" | "size", args):
-            return args
-        case MethodCall(_, _, args) if torch_op(code).makes:
+        case MethodCall(_, name, args) if name in ("dim", "size") or torch_op(code).makes:
             return args
     return code.parts()

@@ -62,18 +62,12 @@ def conv_transpose(result: Shape, y: Shape, w: Shape, *_: Any, **__: Any) -> Pol
     return scale(mul(*y[:1], *y[2:], *w), 2)
 
 
-def conv_input(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
-    return conv_transpose(result, y, w)
-
-
-def conv_weight(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
+def conv_gradient(result: Shape, _: Shape, w: Shape, y: Shape, **__: Any) -> Poly:
     return conv_transpose(result, y, w)
 
 
 def pool(axes: int) -> Flops:
-    return lambda result, _, kernel_size, *__, **___: mul(
-        elements(result), *along(kernel_size, axes)
-    )
+    return lambda result, _, size, *__, **___: mul(elements(result), *along(size, axes))
 
 
 def spread(axes: int) -> Flops:

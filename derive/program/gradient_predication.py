@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from heapq import heappop, heappush
 from operator import or_
 
@@ -25,7 +24,6 @@ from derive.program.cse import VALUE, Line, numbered
 from derive.program.dataflow import Backward
 from derive.program.torch_ir import (
     Attribute,
-    Binary,
     Code,
     Conditional,
     FunctionCall,
@@ -35,6 +33,7 @@ from derive.program.torch_ir import (
     Slice,
     Subscript,
     Tuple,
+    joined,
     literal,
     names_in,
     occurrences,
@@ -143,7 +142,10 @@ def conditions(
         asked = names[0][0]
     if max(partial, default=0) <= _MOST:
         texts = {tensor: f"{asked}[{places[tensor]}]" for tensor in gradients}
-        return Conditions(tuple(names), {needs: _alternatives(needs, texts) for needs in every})
+        some = {own: own if len(own) < len(gradients) else () for own in every}
+        return Conditions(
+            tuple(names), {n: tuple(texts[t] for t in own) for n, own in some.items()}
+        )
     bit = {tensor: 1 << n for n, tensor in enumerate(gradients)}
     known = {bit[tensor]: f"{asked}[{places[tensor]}]" for tensor in gradients}
     readers = {name: {bit[tensor]} for tensor, name in gradients.items()}
@@ -159,10 +161,6 @@ def conditions(
         for name in names_in(line.code):
             readers.setdefault(name, set()).add(mine)
     return Conditions(tuple(names), of)
-
-
-def _alternatives(needs: Needs, texts: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(texts[tensor] for tensor in needs) if len(needs) < len(texts) else ()
 
 
 def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tuple[str, ...]:
@@ -231,8 +229,7 @@ def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], 
 
 def any_wanted(needs: Needs, places: Mapping[str, int]) -> Code:
     """Return the code of the test that one of these gradients is needed."""
-    each: list[Code] = [Subscript(_NEEDS, (literal(places[tensor]),)) for tensor in needs]
-    return reduce(lambda a, b: Binary("or", a, b), each)
+    return joined("or", [Subscript(_NEEDS, (literal(places[tensor]),)) for tensor in needs])
 
 
 # -------------------------------------------------------------------- several results

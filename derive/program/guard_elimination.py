@@ -85,9 +85,8 @@ class _Read(Backward[Masks]):
                     kept = self.without(then, masks)
                     if not self.differentiable:
                         return kept
-                    return FunctionCall(
-                        "rt.guarded", (kept, self.without(test, _EVERYWHERE), other)
-                    )
+                    asked = self.without(test, _EVERYWHERE)
+                    return FunctionCall("rt.guarded", (kept, asked, other))
                 then = self.without(then, masks | self._parts(test))
                 other = self.without(other, masks)
                 return FunctionCall(name, (self.without(test, _EVERYWHERE), then, other))

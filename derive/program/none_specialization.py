@@ -11,12 +11,12 @@ needs the tensor itself, such as its mean, has no such form.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from operator import add, mul, sub
 
 from derive.algebra.poly import ONE
+from derive.program.constant_folding import ARITHMETIC
 from derive.program.torch_ir import (
     DTYPES,
     Attribute,
@@ -295,9 +295,10 @@ def _only_moves_elements(code: Code) -> bool:
 def _combine_numbers(op: str, left: Number, right: Number) -> Number:
     """left op right"""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
-        if op not in _EXACT:
+        if op not in ARITHMETIC:
             raise TensorNeeded
-        return _EXACT[op](left, right)
+        value: Fraction = ARITHMETIC[op](left, right)
+        return value
     match op, left, right:
         case ("+", 0, x) | ("*", 1, x) | ("+" | "-", x, 0) | ("*" | "/", x, 1):
             return x
@@ -306,9 +307,6 @@ def _combine_numbers(op: str, left: Number, right: Number) -> Number:
         case "+" | "-" | "*" | "/", _, _:
             return Binary(op, _number_code(left), _number_code(right))
     raise TensorNeeded
-
-
-_EXACT: dict[str, Callable[[Fraction, Fraction], Fraction]] = {"+": add, "-": sub, "*": mul}
 
 
 def _negative(number: Number) -> Number:
@@ -334,9 +332,8 @@ def flattens(code: Code) -> bool:
 def expanded(like: Code, number: Code, shape: Code, dtype: Code | None = None) -> Code:
     """Return an expanded tensor of one number, which takes no memory."""
     keywords = () if dtype is None else (Keyword("dtype", dtype),)
-    return MethodCall(
-        MethodCall(like, "new_full", (Tuple(()), number, *keywords)), "expand", (shape,)
-    )
+    one = MethodCall(like, "new_full", (Tuple(()), number, *keywords))
+    return MethodCall(one, "expand", (shape,))
 
 
 def optional_operands_last(code: Code, optional: Collection[str]) -> Code:

@@ -97,12 +97,9 @@ def _views_of(code: Code) -> tuple[Code, _Views]:
     views: list[Code] = []
     while True:
         match code:
-            case MethodCall(inner, "unsqueeze", (place,)):
+            case MethodCall(inner, "unsqueeze", (at,)) | FunctionCall("rt.unsqueeze", (inner, at)):
                 code = inner
-                views.insert(0, place)
-            case FunctionCall("rt.unsqueeze", (inner, axes)):
-                code = inner
-                views.insert(0, axes)
+                views.insert(0, at)
             case _:
                 return code, tuple(views)
 
@@ -162,6 +159,10 @@ class _Inside:
 
     def absorbed(self, code: Code, views: _Views) -> Code | None:
         """Return the code with axes inserted inside of it, by reductions that keep theirs."""
+
+        def of_numbers(*codes: Code) -> bool:
+            return _are_numbers(codes, self.numbers)
+
         match code:
             case Name(name):
                 return _viewed(code, views) if name in self.names else None
@@ -174,20 +175,16 @@ class _Inside:
             case Unary("-", x):
                 inner = self.absorbed(x, views)
                 return None if inner is None else Unary("-", inner)
-            case MethodCall(x, name, args) if _is_elementwise(code) and self._are_numbers(args):
+            case MethodCall(x, name, args) if _is_elementwise(code) and of_numbers(*args):
                 inner = self.absorbed(x, views)
                 return None if inner is None else MethodCall(inner, name, args)
-            case Binary(op, a, b) if op in _ELEMENTWISE:
-                if self._are_numbers((b,)):
-                    inner = self.absorbed(a, views)
-                    return None if inner is None else Binary(op, inner, b)
-                if self._are_numbers((a,)):
-                    inner = self.absorbed(b, views)
-                    return None if inner is None else Binary(op, a, inner)
+            case Binary(op, a, b) if op in _ELEMENTWISE and of_numbers(b):
+                inner = self.absorbed(a, views)
+                return None if inner is None else Binary(op, inner, b)
+            case Binary(op, a, b) if op in _ELEMENTWISE and of_numbers(a):
+                inner = self.absorbed(b, views)
+                return None if inner is None else Binary(op, a, inner)
         return None
-
-    def _are_numbers(self, codes: Sequence[Code]) -> bool:
-        return _are_numbers(codes, self.numbers)
 
 
 def _are_numbers(codes: Sequence[Code], numbers: Collection[str]) -> bool:
@@ -233,9 +230,7 @@ def _inserts(dims: Code, views: _Views) -> bool:
 def _place(code: Code) -> int | str:
     """Return a position from the start as a number, another one or a group as text."""
     words = text(code).lstrip("*")
-    if words.isdigit():
-        return int(words)
-    return words
+    return int(words) if words.isdigit() else words
 
 
 def _same_axes(singles: Sequence[int], inserted: Sequence[int]) -> bool:

@@ -90,24 +90,16 @@ class _RoundedBody(Forward[Has]):
         match code:
             case Name(name):
                 return self.known.get(name, Has.NUMBER)
-            case Literal() | Dim() | Shape():
-                return Has.NUMBER
-            case Keyword(_, value):
-                return self.of(value)
-            case Attribute(obj, "mT" | "T" | "values"):
-                return self.of(obj)
+            case Keyword(_, x) | Attribute(x, "mT" | "T" | "values") | Subscript(x) | Unary("-", x):
+                return self.of(x)
             case Attribute(obj, "indices"):
                 return self._asked(obj, Has.INTEGER)
-            case Attribute() | Slice():
+            case Literal() | Dim() | Shape() | Slice() | Attribute():
                 return Has.NUMBER
-            case Subscript(obj):
-                return self.of(obj)
             case Tuple(items):
                 return self._joined(items)
             case Conditional(_, then, other):
                 return self._joined((then, other))
-            case Unary("-", operand):
-                return self.of(operand)
             case Unary(_, operand):
                 return self._asked(operand, Has.UNIT)
             case Binary():
@@ -126,9 +118,8 @@ class _RoundedBody(Forward[Has]):
     def _joined(self, codes: Iterable[Code]) -> Has:
         """Return the joint state of the elements of all of these."""
         found = {self.of(code) for code in codes}
-        if Has.INTEGER in found and max(found) > Has.INTEGER:
-            raise _More
-        if Has.NUMBER in found and len(found) > 1:
+        mixed = Has.INTEGER in found and max(found) > Has.INTEGER
+        if mixed or (Has.NUMBER in found and len(found) > 1):
             raise _More
         return max(found, default=Has.NUMBER)
 
@@ -188,7 +179,9 @@ class _RoundedBody(Forward[Has]):
                 return self._joined(code.args)
             case MethodCall(obj, "to"):
                 kind = self.of(obj)
-                return kind if kind is Has.UNIT or op.view else self._no()
+                if kind is not Has.UNIT and not op.view:
+                    raise _More
+                return kind
         if op.makes:
             return self._made(code)
         if op.contracts or op.several:
@@ -203,15 +196,10 @@ class _RoundedBody(Forward[Has]):
             return self._once(tensors)
         if op.half == MONOTONE:
             return self._monotone(op, values, kinds)
-        if op.half == EXACT_ALONE:
-            if Has.ROUNDED in tensors:
-                raise _More
+        if op.half == EXACT_ALONE and Has.ROUNDED not in tensors:
             return max(kinds)
-        if op.flops is flop_rules.none and op.shape is not None:
+        if not op.half and op.flops is flop_rules.none and op.shape is not None:
             return self._moved(values, kinds)
-        raise _More
-
-    def _no(self) -> Has:
         raise _More
 
     def _made(self, code: MethodCall | FunctionCall) -> Has:

@@ -189,8 +189,8 @@ def _each_of(name: str, over: str = "_") -> TorchOp:
 def _window_ops() -> Iterator[TorchOp]:
     """Yield the operations that exist for one, two and three axes of windows."""
     conv = shape_rules.conv, flop_rules.conv
-    conv_input = shape_rules.like, flop_rules.conv_input
-    conv_weight = shape_rules.like_second, flop_rules.conv_weight
+    conv_input = shape_rules.like, flop_rules.conv_gradient
+    conv_weight = shape_rules.like_second, flop_rules.conv_gradient
     conv_transpose = shape_rules.conv_transpose, flop_rules.conv_transpose
     for name, rules in (
         ("rt.conv_single_channel", conv),

@@ -224,9 +224,8 @@ class Scope(ABC):
         if kind == "float":
             then, other = self.as_float(then), self.as_float(other)
         if not both and (then.axes != other.axes or then.scalar or other.scalar):
-            then, other = (
-                self.frame.fill(self.as_tensor(replace(v, kind=kind)), axes) for v in (then, other)
-            )
+            tensors = (self.as_tensor(replace(v, kind=kind)) for v in (then, other))
+            then, other = (self.frame.fill(v, axes) for v in tensors)
         return Value(Conditional(test, then.code, other.code), axes, kind, both)
 
 

@@ -11,7 +11,15 @@ from dataclasses import replace
 
 from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
-from derive.lowering.ground.value import Frame, NeedsFlatGroups, Value, axis_size, shape_of, zeros
+from derive.lowering.ground.value import (
+    Frame,
+    NeedsFlatGroups,
+    Value,
+    axis_size,
+    is_group,
+    shape_of,
+    zeros,
+)
 from derive.lowering.ground.views import flattened, is_view
 from derive.program.torch_ir import (
     Binary,
@@ -72,7 +80,7 @@ def _gather_axis(
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
     spread = len(new) == 1 and not new[0].group
-    if new and not spread and any(i is not None and i.group for i in (*axes, *new)):
+    if new and not spread and any(is_group(i) for i in (*axes, *new)):
         raise NeedsFlatGroups("an access along a group")
     place = frame.position(axes, n)
     if len(new) > 1:

@@ -127,9 +127,8 @@ def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
         case Name(name) if name in tensors and tensors[name].kind == "bool":
             return True
         case Binary("<" | "<=" | ">" | ">=", left, right):
-            return any(
-                n in tensors and tensors[n].kind == "float" for n in _mask_operands((left, right))
-            )
+            read = (tensors.get(n) for n in _mask_operands((left, right)))
+            return any(x is not None and x.kind == "float" for x in read)
     return any(follows_data(part, tensors) for part in mask.parts())
 
 

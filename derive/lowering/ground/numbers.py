@@ -120,9 +120,8 @@ def over_positions(code: Code, extents: frozenset[str]) -> Code:
 
 def _is_constant(code: Code) -> bool:
     """True if the number is a literal or arithmetic on literals."""
-    return isinstance(code, Literal) or (
-        bool(code.parts()) and all(map(_is_constant, code.parts()))
-    )
+    parts = code.parts()
+    return isinstance(code, Literal) or (bool(parts) and all(map(_is_constant, parts)))
 
 
 def _reads_size(code: Code) -> bool:

@@ -12,7 +12,14 @@ from itertools import takewhile
 
 from derive.algebra.expr import Add, Call, Expr, Index, Mul, Num, Param, Pow, Size
 from derive.errors import LoweringError
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, axis_size, is_unit_group
+from derive.lowering.ground.value import (
+    Axes,
+    Frame,
+    NeedsFlatGroups,
+    axis_size,
+    is_group,
+    is_unit_group,
+)
 from derive.notation.operation import Extent, Operation, Tensor
 from derive.program.torch_ir import (
     Binary,
@@ -144,7 +151,7 @@ class ShapeSources:
         axes = source.axes
         if len(axes) == 1:
             return source.shape
-        if any(i is not None and i.group for m, i in enumerate(axes) if m != n):
+        if any(is_group(i) for m, i in enumerate(axes) if m != n):
             group = axes[n]
             if group is not None and group.extent in self.groups:
                 return self.groups[group.extent]
@@ -252,7 +259,7 @@ class ShapeSources:
 def _slice(source: ShapeSource, start: int, stop: int) -> Code | None:
     """Return the entries of some neighboring axes; None if groups hide where they are."""
     axes = source.axes
-    grouped = [n for n, i in enumerate(axes) if i is not None and i.group]
+    grouped = [n for n, i in enumerate(axes) if is_group(i)]
 
     def edge(n: int) -> Code | None:
         if not any(k < n for k in grouped):

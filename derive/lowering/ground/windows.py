@@ -16,7 +16,7 @@ from derive.algebra.affine import Affine, Polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index, Param, Size
 from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import NeedsFlatGroups, Value
+from derive.lowering.ground.value import NeedsFlatGroups, Value, is_group
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Tuple, Unary, literal
 
 ZERO, ONE = Polynomial({}), Polynomial.of(1)
@@ -149,7 +149,7 @@ def along(scope: Scope, value: Value, n: int, w: Window, *outside: Code) -> Valu
     before, after = -start, stop - bounds.size(axis.extent)
     behind = value.axes[n + 1 :]
     covers = bounds.at_most(ZERO, before) and bounds.at_most(ZERO, after)
-    if covers and not any(i is not None and i.group for i in behind):
+    if covers and not any(map(is_group, behind)):
         ends = (number_of(scope, f) for f in (before, after))
         code = pad(value.code, [*[literal(0)] * (2 * len(behind)), *ends], *outside)
     else:
@@ -168,7 +168,7 @@ def _flip_window(value: Value, place: Code, w: Window) -> Value:
 def zero_padded(scope: Scope, value: Value, n: int, before: Code, after: Code) -> Value:
     """Return the value with zeros before and after along axis n."""
     behind = value.axes[n + 1 :]
-    if not any(i is not None and i.group for i in behind):
+    if not any(map(is_group, behind)):
         amounts = [*[literal(0)] * (2 * len(behind)), before, after]
         return replace(value, code=pad(value.code, amounts))
     axis, zero = value.axes[n], literal(0)
@@ -190,7 +190,7 @@ def _from_before(scope: Scope, value: Value, n: int, before: Code, size: Code) -
 
 def padded_along(scope: Scope, value: Value, amounts: Mapping[int, tuple[Code, Code]]) -> Value:
     """Return the value with zeros before and after along axes, which then have their sizes."""
-    groups = [n for n, i in enumerate(value.axes) if i is not None and i.group]
+    groups = [n for n, i in enumerate(value.axes) if is_group(i)]
     last = max(groups, default=-1)
     ends = {n: around for n, around in amounts.items() if n > last}
     if ends:

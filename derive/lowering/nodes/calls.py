@@ -48,11 +48,8 @@ def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
     if e.function != "detach":
         args = [scope.as_float(a) for a in args]
     args = [scope.frame.fit(a, order) for a in args]
-    return (
-        _python_function(e, args)
-        or _tensor_with_numbers(e, args)
-        or _tensor_function(scope, e, args)
-    )
+    made = _python_function(e, args) or _tensor_with_numbers(e, args)
+    return made or _tensor_function(scope, e, args)
 
 
 _OF_INTEGERS = {"abs": "", "clamp": "", "maximum": "min", "minimum": "max"}

@@ -39,9 +39,8 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
             if op in ("!=", "==") and isinstance(left, Expr):
                 left, right = _variable_first(factor(left), factor(right))
             left, right = _below_logarithm(op, left, right)
-            a, b = (
-                scope.frame.fit(_comparison_side(scope, e, order), order) for e in (left, right)
-            )
+            sides = (_comparison_side(scope, side, order) for side in (left, right))
+            a, b = (scope.frame.fit(side, order) for side in sides)
             if a.scalar and not b.scalar:
                 return Value(Binary(MIRRORED[op], b.code, a.code), b.axes, "bool")
             code = Binary(op, a.code, b.code)

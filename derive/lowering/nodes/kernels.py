@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from functools import partial
 
 from derive.algebra.expr import Access, Expr, Index, Num, Rel, Size, accesses, free_indices, num
 from derive.algebra.poly import as_poly, atom
@@ -154,17 +153,15 @@ def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> 
             codes[t.name] = scope.tensor(a.tensor).code
         else:
             value = scope.as_tensor(scope.as_float(scope.lower(a, axes)))
-            laid = (
-                scope.frame.fit if t.name == "m" else partial(scope.frame.expand, like=scope.like)
-            )
-            codes[t.name] = laid(value, axes).code
+            fits = scope.frame.fit(value, axes)
+            whole = fits if t.name == "m" else scope.frame.expand(fits, axes, scope.like)
+            codes[t.name] = whole.code
     call = row.code(codes)
     assert isinstance(call, FunctionCall)
     given = max(n for n, x in enumerate(call.args, 1) if x is not none)
     call = FunctionCall(call.name, call.args[:given])
-    results = [
-        _row_indices(e, x.axes) for name in op.outputs for x in op.equations if x.name == name
-    ]
+    outer = {x.name: x.axes for x in op.equations}
+    results = [_row_indices(e, outer[name]) for name in op.outputs]
     found = [Value(Subscript(call, (literal(n),)), tuple(axes)) for n, axes in enumerate(results)]
     for other, value in zip(e.others, found[1:], strict=False):
         assert isinstance(other, Access)

@@ -74,11 +74,9 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     if all(isinstance(a, Num) for a in rest) and coef.denominator == 1:
         return _bracket_product(scope, condition, coef, order)
     value = _unmasked(scope, rest, order)
-    return (
-        value
-        if is_zero_outside(rest, condition)
-        else masked_triangle(scope, condition, value, order)
-    )
+    if is_zero_outside(rest, condition):
+        return value
+    return masked_triangle(scope, condition, value, order)
 
 
 def _distribute_over_deltas(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
@@ -96,11 +94,8 @@ def _distribute_over_deltas(args: Sequence[Expr], order: Sequence[Index]) -> Exp
     small = [f for f in others if not isinstance(f, Iverson)]
     if not _lacks_axis([*small, *plain], order):
         masks = [f for f in others if isinstance(f, Iverson)]
-        if (
-            not small
-            or not _lacks_axis(small, order)
-            or not all(_has_small(a, order) for a in plain)
-        ):
+        pays = bool(small) and _lacks_axis(small, order)
+        if not pays or not all(_has_small(a, order) for a in plain):
             return None
         whole = sum_of([product_of([*small, *factors_of(a)]) for a in addends])
         return product_of([*masks, whole])

@@ -42,13 +42,10 @@ def added_branches(
 ) -> tuple[Value, list[Expr]] | None:
     """Return [c]*a + [not c]*b as one ``where``, and the other addends."""
     for pair, (condition, then, other) in complements(addends):
-        value = scope.where(
-            scope.condition(condition, order),
-            scope.lower(under_condition(then, condition), order),
-            scope.lower(under_condition(other, negate(condition)), order),
-            order,
-        )
-        return value, [a for a in addends if a not in pair]
+        test = scope.condition(condition, order)
+        a = scope.lower(under_condition(then, condition), order)
+        b = scope.lower(under_condition(other, negate(condition)), order)
+        return scope.where(test, a, b, order), [x for x in addends if x not in pair]
     return None
 
 
@@ -79,9 +76,8 @@ def complements(
         condition = brackets[0][0].condition
         if negate(condition) is not brackets[1][0].condition:
             continue
-        then, other = (
-            product_of([f for f in factors_of(e) if not isinstance(f, Iverson)]) for e in pair
-        )
+        rest = ([f for f in factors_of(e) if not isinstance(f, Iverson)] for e in pair)
+        then, other = map(product_of, rest)
         if isinstance(then, Num) and isinstance(other, Num):
             return
         unlike = isinstance(condition, Rel) and condition.op == "!=" and isinstance(then, Num)

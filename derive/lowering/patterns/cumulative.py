@@ -176,9 +176,8 @@ def _is_cheaper(
     x = frozenset[Index]().union(*own).difference(inside)
     moved = frozenset(along.index if i is along.binder else i for i in x)
     cumulative = [*joins(own, inside), *joins([*have, moved], shared)]
-    masked = joins(
-        [*have, *own], [*shared, *inside, along.binder], [frozenset((along.index, along.binder))]
-    )
+    compared = frozenset((along.index, along.binder))
+    masked = joins([*have, *own], [*shared, *inside, along.binder], [compared])
     return _join_cost(cumulative, x) <= _join_cost(masked, frozenset())
 
 

@@ -70,15 +70,13 @@ def may_be_empty_axis(scope: Scope, position: Expr, extent: str) -> bool:
         own = (axis is not None and axis.extent in extents for axis in _tensor_axes(scope, tensor))
         if size in map(bounds.size, along) and all(own):
             return False
-    compared = (
-        isinstance(part, Size) and bounds.size(part.extent) == size
-        for part in walk(position.condition)
-    )
+    sizes = (part for part in walk(position.condition) if isinstance(part, Size))
+    compared = any(bounds.size(part.extent) == size for part in sizes)
     # A condition computes no position.
     bare = replace_inside_out(position, lambda e: e.position if isinstance(e, Guard) else e)
     read = [scope.find(a.tensor) for a in accesses(bare)]
     won = (let is not None and let.kind in POSITIONS for let in read)
-    return not read or any(won) or any(compared)
+    return not read or any(won) or compared
 
 
 def may_lack_positions(scope: Scope, position: Expr, extent: str) -> bool:

@@ -70,10 +70,8 @@ def _ring_branches(
     bounds: Bounds, pair: Sequence[Expr], i: Index
 ) -> tuple[Expr, Polynomial] | None:
     """Return (f, s) if the addends are f(i - s + size) for i < s, and f(i - s) otherwise."""
-    sides = {
-        above: (place, f)
-        for above, place, f in filter(None, (_ring_side(bounds, e, i) for e in pair))
-    }
+    found = filter(None, (_ring_side(bounds, e, i) for e in pair))
+    sides = {above: (place, f) for above, place, f in found}
     if len(sides) < 2:
         return None
     (shift, before), (place, after) = sides[False], sides[True]

@@ -172,11 +172,8 @@ def _places_of(s: Summation) -> tuple[Expr, ...]:
 
 def _is_in_windows(position: Expr) -> bool:
     found = affine(position)
-    return (
-        found is not None
-        and len(found.coefficients) > 1
-        and all(c.number is not None for c in found.coefficients.values())
-    )
+    steps = [] if found is None else [c.number for c in found.coefficients.values()]
+    return len(steps) > 1 and None not in steps
 
 
 def only_if(scope: Scope, s: Summation) -> Value | None:
@@ -237,9 +234,8 @@ def targets_of(s: Summation) -> tuple[list[tuple[Index, Expr]], list[Expr]]:
             # delta(i, e) f(i) = delta(i, e) f(e)
             there = {axis: position}
             rest, tests = ([substitute(f, there) for f in part] for part in (rest, tests))
-            deltas = [
-                Delta(*(substitute(part, there) for part in (d.axis, d.position))) for d in deltas
-            ]
+            sides = ((substitute(x, there) for x in (d.axis, d.position)) for d in deltas)
+            deltas = [Delta(*pair) for pair in sides]
             targets.append((axis, position))
         else:
             tests.append(Iverson(Rel("==", axis, position)))

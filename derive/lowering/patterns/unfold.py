@@ -32,7 +32,7 @@ from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, conjunction
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Value, is_group
 from derive.lowering.ground.windows import (
     ONE,
     ZERO,
@@ -237,7 +237,7 @@ def read_strided(scope: Scope, r: AxisRead) -> Value | None:
     first = literal(int(start)) if start else None
     taken, whole = Slice(first, None, literal(w.step)), Slice()
     sides = r.value.axes[: r.n], r.value.axes[r.n + 1 :]
-    groups = [any(i is not None and i.group for i in axes) for axes in sides]
+    groups = [any(map(is_group, axes)) for axes in sides]
     if all(groups):
         return None
     items: tuple[Code, ...] = (*(whole,) * r.n, taken)
@@ -253,7 +253,7 @@ def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
     w = sliding(bounds, r.position, r.extent)
     if w is None or w.place in axes or w.within in axes:
         return None
-    if w.guarded and any(i is not None and i.group for i in axes[r.n + 1 :]):
+    if w.guarded and any(map(is_group, axes[r.n + 1 :])):
         return None
     span = w.dilation * (bounds.size(w.within.extent) - ONE) + ONE
     size, step = number_of(scope, span), number_of(scope, w.step)
