@@ -140,8 +140,9 @@ class AxisPattern:
             if not gs:
                 continue
             g = add(ZERO, *gs)
-            if not _is_as_large(g, free_indices(found[self.others[0]])):
-                continue
+            axes = free_indices(found[self.others[0]])
+            if not all(any(axes <= free_indices(f) for f in t.factors) for t in g.terms):
+                continue  # cheaper to sum unfused
             whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
             if all(t in p.terms for t in whole.terms):
                 brackets = common_masks(g, i)
@@ -159,11 +160,6 @@ def _may_sum_along_axis(kinds: frozenset[object]) -> bool:
     """True if an index may be free in a term and summed over, by its extent, in another."""
     extents = (kind[1] for kind in kinds if isinstance(kind, tuple) and kind[0] == "sum")
     return any(("free", extent) in kinds for extent in extents)
-
-
-def _is_as_large(g: Poly, indices: frozenset[Index]) -> bool:
-    """True if each term has a factor with these indices; otherwise it is cheaper to sum unfused."""
-    return all(any(indices <= free_indices(f) for f in t.factors) for t in g.terms)
 
 
 def _equation_at(e: Expr, formal: Index, i: Index) -> Expr:

@@ -224,9 +224,8 @@ def candidates(e: ex.Expr, along: Axes, find: Find) -> Iterator[Poly]:
 def expandable_let(find: Find, name: str) -> Let | None:
     """Return the definition of a name in whose place its body may stand."""
     let = find(name)
-    if let is None or let.kind != "sum" or let.dtype != "float" or let.result:
-        return None
-    return let
+    plain = let is not None and let.kind == "sum" and let.dtype == "float" and not let.result
+    return let if plain else None
 
 
 def derived_lookup(find: Find, x: Poly) -> Find:

@@ -339,7 +339,6 @@ _MODULES = ("torch", "rt")
 
 
 def _parse_call(e: ast.expr) -> Code:
-    """A Python call as code."""
     match e:
         case ast.Name(id):
             return Name(id)

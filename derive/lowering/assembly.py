@@ -30,6 +30,7 @@ from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
 from derive.program.cse import Line, is_brief, named_once, tidy
 from derive.program.gradient_predication import (
+    Entry,
     Needs,
     fill_output_masks,
     needed_by,
@@ -294,7 +295,7 @@ def mask_outputs(body: Body) -> Body:
     return _of_entries(body, fill_output_masks(entries, body.spec.places))
 
 
-def _of_entries(body: Body, entries: Sequence[tuple[Line, Needs]]) -> Body:
+def _of_entries(body: Body, entries: Sequence[Entry]) -> Body:
     lines, needs = (line for line, _ in entries), (own for _, own in entries)
     return replace(body, lines=tuple(lines), needs=tuple(needs))
 

@@ -133,7 +133,6 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
 
 
 def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> Lowering:
-    """Return the scope in which every gradient is lowered."""
     op, lets, backward = request.given.op, request.given.lets, request.given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     find = partial(found_first, adjoints, lets)

@@ -55,13 +55,22 @@ class SizeFrame(OuterFrame):
             return OuterFrame.position(self, axes, n)
 
 
+def home_of(op: Operation, p: AxisOf | KeepDim) -> Tensor:
+    """Return the first input that has the axis of a parameter."""
+    home = next((t for t in op.inputs if p.index in t.axes), None)
+    if home is None:
+        clause = f"{'axis' if isinstance(p, AxisOf) else 'keep'}({p.index.name})"
+        reason = f"{p.name}={clause}: no input has axis {p.index.name}"
+        raise LoweringError(reason, kind="axis-parameter")
+    return home
+
+
 def named_axes(op: Operation) -> tuple[tuple[str, Index, Axes], ...]:
     """Return (parameter, index, axes of an input with the index) for axes named at run time."""
     named = []
     for p in op.parameters:
         if isinstance(p, AxisOf):
-            home = next(t.axes for t in op.inputs if p.index in t.axes)
-            axes = tuple(i if isinstance(i, Index) else None for i in home)
+            axes = tuple(i if isinstance(i, Index) else None for i in home_of(op, p).axes)
             named.append((p.name, p.index, axes))
     return tuple(named)
 

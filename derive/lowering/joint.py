@@ -130,7 +130,6 @@ def _joint_inputs(
 def _joint_lines(
     given: LoweringInput, available: Mapping[str, Value], names: Sequence[str]
 ) -> list[Line]:
-    """Return the statements that compute these names from the available values."""
     op, lets, backward = given.op, given.lets, given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     find = partial(found_first, adjoints, lets)
@@ -142,7 +141,6 @@ def _joint_lines(
 
 
 def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
-    """Return the lines whose names later lines read."""
     read = {name for line in later for name in names_in(line.code)}
     return [line for line in lines if line.name in read]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from derive.algebra.expr import Expr, Index
-from derive.errors import LoweringError
 from derive.lowering.ground.value import Axes, Frame, is_group
+from derive.lowering.groups import home_of
 from derive.notation.operation import KeepDim, Operation
 from derive.program.cse import Line
 from derive.program.torch_ir import Code, Conditional, MethodCall, Name
@@ -19,12 +19,7 @@ from derive.program.torch_ir import Code, Conditional, MethodCall, Name
 
 def kept_place(op: Operation, axes: Sequence[Expr | None], p: KeepDim) -> int:
     """Return the position in ``axes`` before which the reduced axis is inserted."""
-    home = next((t.axes for t in op.inputs if p.index in t.axes), None)
-    if home is None:
-        raise LoweringError(
-            f"{p.name}=keep({p.index.name}): no input has axis {p.index.name}",
-            kind="axis-parameter",
-        )
+    home = home_of(op, p).axes
     n = home.index(p.index)
     before = [at + 1 for at, axis in enumerate(axes) if axis in home[:n]]
     after = [at for at, axis in enumerate(axes) if axis in home[n + 1 :]]

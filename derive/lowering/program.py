@@ -330,5 +330,4 @@ def _has_kernels(made: Program) -> bool:
 
 
 def _count_operations(made: Program) -> int:
-    """Return the number of operations of the backward."""
     return sum(count([x.line.code for x in made.backward]))

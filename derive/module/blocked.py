@@ -61,7 +61,6 @@ def blocked(
 
 
 def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
-    """Return a stage with its code."""
     op = stage.operation
     read = {g.name for g in stage.given if g.read}
     wrt = [t.name for t in op.inputs if t.kind == "float" and t.name in read]
@@ -181,7 +180,6 @@ def _blocked_backward(driver: Driver) -> list[str]:
 def _blocked_public_body(
     code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
-    """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = entry_lines(code, checks)
     function = class_name(op, variants[0].option)
@@ -240,7 +238,6 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
 
 
 def _size_product_code(driver: Driver, p: Poly) -> str:
-    """Return the code of a product of sizes."""
     (t,) = p.terms
     sizes: list[str] = [] if t.coef == 1 else [str(t.coef)]
     for f in t.factors:

@@ -16,7 +16,7 @@ from derive.calculus.reads_out_of_range import reads_out_of_range
 from derive.errors import LoweringError
 from derive.lowering.ground.runtime_sizes import ShapeSources, axes_of
 from derive.lowering.ground.value import Frame, NeedsFlatGroups, axis_size, is_group
-from derive.lowering.groups import group_shapes, groups_of, named_axes, shape_name
+from derive.lowering.groups import group_shapes, groups_of, home_of, named_axes, shape_name
 from derive.lowering.lowering_input import like_input
 from derive.module.arguments import (
     ArgumentCheck,
@@ -44,7 +44,7 @@ def checks(op: Operation, frame: Frame) -> list[ArgumentCheck]:
     shapes = ShapeChecks(op, frame)
     placed = [p for p in op.parameters if isinstance(p, AxisOf)]
     # No position is right in a tensor without axes.
-    implied = {f"{_tensor_with(op, p).name}.dim() < 1" for p in placed}
+    implied = {f"{home_of(op, p).name}.dim() < 1" for p in placed}
     ranks = [check for check in shapes.ranks() if check.test not in implied]
     result = [*kind_checks(op), *parameter_kinds(op), *ranks]
     result += (check for p in placed for check in _axis_parameter_checks(op, p))
@@ -125,19 +125,8 @@ def _bound_checks(p: Number) -> list[ArgumentCheck]:
     return result
 
 
-def _tensor_with(op: Operation, p: AxisOf) -> Tensor:
-    """Return the first input that has the axis of a parameter."""
-    home = next((t for t in op.inputs if p.index in t.axes), None)
-    if home is None:
-        raise LoweringError(
-            f"{p.name}=axis({p.index.name}): no input has axis {p.index.name}",
-            kind="axis-parameter",
-        )
-    return home
-
-
 def _axis_parameter_checks(op: Operation, p: AxisOf) -> list[ArgumentCheck]:
-    home = _tensor_with(op, p)
+    home = home_of(op, p)
     name, rank = p.name, f"{home.name}.dim()"
     found = [ArgumentCheck(f"not -{rank} <= {name} < {rank}", (f"{name}=axis({p.index.name})",))]
     n = home.axes.index(p.index)

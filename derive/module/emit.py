@@ -46,21 +46,6 @@ class OptionFields:
             yield from dual.lines()
 
 
-@dataclass(frozen=True)
-class ModuleFields:
-    """Template fields of a module."""
-
-    title: tuple[str, ...]
-    imports: tuple[str, ...]
-    functions: tuple[OptionFields, ...]
-    options: tuple[str, ...]
-    signature: tuple[str, ...]
-    doc: tuple[str, ...]
-    body: tuple[str, ...]
-    stages: tuple[str, ...] = ()
-    """The functions of the stages of a blocked module."""
-
-
 def emit(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck], doc: Doc
 ) -> str:
@@ -97,23 +82,37 @@ def module_text(
         given += [*([] if "*" in given else "*"), "block: int | None = None"]
         every.append("block")
     signature = call_lines(f"def {op.name}(", given, f") -> {result_type(outputs)}:", 0)
-    lines = [line for f in functions for line in f.lines()]
     before, body = code.public(op.name, every, whole)
-    module = ModuleFields(
-        title=tuple(docstring(doc.module)),
-        imports=tuple(imports_of([*whole, *stages, *lines, *signature, "torch."])),
-        functions=tuple(functions),
-        options=(*table, *before),
-        signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
-        body=indented(body, 4),
-        stages=tuple(stages),
+    return rendered(doc, signature, body, [*table, *before], functions, stages)
+
+
+def rendered(
+    doc: Doc,
+    signature: Sequence[str],
+    body: Sequence[str],
+    before: Sequence[str],
+    functions: Sequence[OptionFields] = (),
+    stages: Sequence[str] = (),
+) -> str:
+    """Return the source of a module: functions, then lines ``before`` the public function."""
+    lines = [*stages, *(line for f in functions for line in f.lines()), *before, *body]
+    return (
+        environment()
+        .get_template("module.py.jinja")
+        .render(
+            title=docstring(doc.module),
+            imports=imports_of([*lines, *signature, "torch."]),
+            stages=stages,
+            functions=functions,
+            before=before,
+            signature=signature,
+            doc=indented(docstring(doc.function), 4),
+            body=indented(body, 4),
+        )
     )
-    return environment().get_template("module.py.jinja").render(module=module)
 
 
 def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
-    """Yield all expressions that the variants compute."""
     for program in (v.program for v in variants):
         backward = (entry.line for entry in program.backward)
         yield from (line.code for line in (*program.forward, *program.setup, *backward))
@@ -151,7 +150,6 @@ def _option_functions(op: Operation, variant: Variant) -> list[str]:
 def _public_body(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
-    """Return the lines of the public function after its docstring."""
     op = code.operation
     lines = entry_lines(code, checks)
     function, *own = _option_functions(op, variants[0])

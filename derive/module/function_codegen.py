@@ -159,7 +159,6 @@ def _function(
 
 
 def _reducer(op: Operation, r: Reductions) -> list[str]:
-    """Return the function of the chosen reduction."""
     x = Name(r.equation)
     lines = [f"def {r.function(op)}({x.id}, {r.choice}):"]
     for option, reduction in r.others.items():
@@ -214,7 +213,6 @@ def floats_of(op: Operation) -> list[str]:
 
 
 def _dtypes(op: Operation, precision: Precision, indent: int) -> list[str]:
-    """Return the lines that compute the dtypes of a forward."""
     floats, lines = floats_of(op), product_dtypes(op, precision, indent)
     if "dtype" in precision.names:
         lines += dtype_lines("dtype", floats, precision.listed, indent, precision.listed_where)
@@ -321,7 +319,6 @@ def _cotangents(program: Program) -> list[str]:
 
 
 def _existing_cotangents(program: Program) -> list[str]:
-    """Return the names of the existing cotangents."""
     return [cotangent for _, cotangent in program.cotangents if cotangent is not None]
 
 
@@ -519,7 +516,6 @@ class _BackwardBody:
 
 
 def _any_order(_: _BackwardBody, later: _BackwardBody) -> list[str]:
-    """Return the lines of any order alone."""
     op, program = later.op, later.program
     lines = [*_filled_cotangent(program), *later.casts(8), *_kept_values(op, program, later.reads)]
     return [*lines, *_none_yet(program), *_gradient_lines(op, program, later.lines, 8)]

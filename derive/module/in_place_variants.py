@@ -17,8 +17,9 @@ from derive.lowering.ground.value import is_group
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
-from derive.program.buffer_reuse import Entry, InPlaceWriter, Savings, always, where_allowed
+from derive.program.buffer_reuse import InPlaceWriter, Savings, always, where_allowed
 from derive.program.cse import Line, renumbered
+from derive.program.gradient_predication import Entry
 from derive.program.guard_elimination import unguarded
 from derive.program.program import BackwardLine, Program
 from derive.program.shape_rules import Shape, TensorType, elements

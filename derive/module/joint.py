@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from derive.lowering.joint import Cotangent, Joint
 from derive.module.arguments import ArgumentCheck, spelled_check, stride_checks
 from derive.module.docstrings import Doc
+from derive.module.emit import rendered
 from derive.module.name_mangling import OWN, Coded
-from derive.module.pretty_printer import assigned, call_lines, indented
-from derive.module.public import check_lines, declared, docstring, entry_lines, result_type
-from derive.module.runtime import imports_of
-from derive.module.templating import environment
+from derive.module.pretty_printer import assigned, call_lines
+from derive.module.public import check_lines, declared, entry_lines, result_type
 from derive.notation.operation import Operation
 from derive.program.cse import Line
 from derive.program.torch_ir import NONE, text
 from derive.program.value_names import Names
-
-
-@dataclass(frozen=True)
-class _JointModule:
-    """Template fields of the module."""
-
-    title: tuple[str, ...]
-    imports: tuple[str, ...]
-    before: tuple[str, ...]
-    signature: tuple[str, ...]
-    doc: tuple[str, ...]
-    body: tuple[str, ...]
 
 
 def emit_joint(
@@ -37,33 +23,22 @@ def emit_joint(
     """Return the source of a module with one function of that name."""
     op = code.operation
     joint = _with_names(op, joint)
-    forward = [s for line in joint.forward for s in assigned(line, 4)]
-    backward = [s for line in joint.backward for s in assigned(line, 4)]
     codes = [line.code for line in (*joint.forward, *joint.backward)]
     body = entry_lines(code, [*checks, *stride_checks(op, codes, checks)])
-    body += forward
+    body += (s for line in joint.forward for s in assigned(line, 4))
     for cotangent in joint.cotangents:
         body += check_lines(map(code.said, _cotangent_checks(op, cotangent)))
-    body += backward
+    body += (s for line in joint.backward for s in assigned(line, 4))
     body += _joint_return(joint)
     every = [x.name for x in (*op.inputs, *op.parameters, *joint.cotangents)]
     before, body = code.public(name, every, body)
     values = result_type(len(joint.results))
     end = f") -> tuple[{values}, dict[str, torch.Tensor]]:"
     signature = call_lines(f"def {name}(", list(_joint_arguments(code, joint)), end, 0)
-    module = _JointModule(
-        title=tuple(docstring(doc.module)),
-        imports=tuple(imports_of([*before, *body, *signature])),
-        before=tuple(before),
-        signature=tuple(signature),
-        doc=indented(docstring(doc.function), 4),
-        body=indented(body, 4),
-    )
-    return environment().get_template("value_and_grad.py.jinja").render(module=module)
+    return rendered(doc, signature, body, before)
 
 
 def _with_names(op: Operation, joint: Joint) -> Joint:
-    """Return the joint function with names for its values."""
     given = [*(t.name for t in op.inputs), *(c.name for c in joint.cotangents)]
     parts = [
         joint.forward,

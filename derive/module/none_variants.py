@@ -23,7 +23,7 @@ from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, is_brief, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
     Absence,
@@ -56,9 +56,6 @@ from derive.program.torch_ir import (
 )
 from derive.program.torch_printer import fits, is_long
 from derive.program.types import ABSENT, Types
-
-Entry = tuple[Line, Needs]
-"""A line, and the inputs whose gradients need it (empty in a forward)."""
 
 
 def with_absent(op: Operation, program: Program) -> Program:
@@ -210,7 +207,8 @@ class _VariantBody:
         tensors = (e for e in entries[:n] if not (_is_pair(e[0].code) or _may_be_none(e[0].code)))
         flat = set[str]()
         for x, _ in entries[:n]:
-            if flattens(x.code) or (not _is_reshaped(x.code) and flat & set(names_in(x.code))):
+            reshaped = isinstance(x.code, MethodCall) and x.code.name == "reshape"
+            if flattens(x.code) or (not reshaped and flat & set(names_in(x.code))):
                 flat.add(x.name)
         earlier = (x.name for x, own in tensors if set(needs) <= set(own) and x.name not in flat)
         made = dict.fromkeys(name for name in earlier if name not in self.results)
@@ -246,10 +244,6 @@ class _VariantBody:
         at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
         made.insert(at, (Line(name, whole, kept=name == t.name), needs))
         return made
-
-
-def _is_reshaped(code: Code) -> bool:
-    return isinstance(code, MethodCall) and code.name == "reshape"
 
 
 def _simplified_line(

@@ -87,38 +87,29 @@ class _Class:
         yield from (*self.forward, *self.setup, *self.backward)
 
 
-@dataclass(frozen=True)
-class _Template:
-    """Template fields of a module."""
-
-    title: tuple[str, ...]
-    imports: tuple[str, ...]
-    classes: tuple[_Class, ...]
-    before: tuple[str, ...]
-    signature: tuple[str, ...]
-    body: tuple[str, ...]
-
-
 def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -> str:
     """Return the source of a plain module; ``formulas`` are those of each Function."""
     op = code.operation
     taken = {op.name, *(x.name for x in (*op.inputs, *op.parameters, *op.equations))}
-    classes = tuple(_function_class(part, _class_name(op, part, taken)) for part in module.parts)
+    classes = [_function_class(part, _class_name(op, part, taken)) for part in module.parts]
     whole = _public_body(code, module, [c.name for c in classes])
     result = result_type(len(module.parts[0].program.outputs))
     signature = call_lines(f"def {op.name}(", declared(code), f") -> {result}:", 0)
     every = [x.name for x in (*op.inputs, *op.parameters)]
     before, body = code.public(op.name, every, whole)
     lines = [line for c in classes for line in c.lines()]
-    template = _Template(
-        title=tuple(docstring(_document(op, module, formulas))),
-        imports=tuple(imports_of([*lines, *whole, *signature, "torch."])),
-        classes=classes,
-        before=tuple(before),
-        signature=tuple(signature),
-        body=indented(body, 4),
+    return (
+        environment()
+        .get_template("plain.py.jinja")
+        .render(
+            title=docstring(_document(op, module, formulas)),
+            imports=imports_of([*lines, *whole, *signature, "torch."]),
+            classes=classes,
+            before=before,
+            signature=signature,
+            body=indented(body, 4),
+        )
     )
-    return environment().get_template("plain.py.jinja").render(module=template)
 
 
 def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:
@@ -131,7 +122,6 @@ def _class_name(op: Operation, part: PlainPart, taken: set[str]) -> str:
 
 
 def _document(op: Operation, module: PlainModule, formulas: Sequence[Formulas]) -> list[str]:
-    """Return the lines of the module's docstring."""
     equations = list(dict.fromkeys(f"    {f}" for d in formulas for f in d.equations))
     lines = [title(op.name), "", *equations]
     for part, d in zip(module.parts, formulas, strict=True):

@@ -96,7 +96,8 @@ def _is_result(code: Code, part: Code) -> bool:
 def predicated(items: Sequence[Item], indent: int) -> list[str]:
     """Return the statements, those in a row with the same condition under one test."""
     lines: list[str] = []
-    for condition, group in _runs(items):
+    for condition, run in groupby(items, lambda item: item.condition):
+        group = list(run)
         fork = group[0].fork if len(group) == 1 else None
         if fork is not None and condition and not (fork.first and fork.later):
             lines += fork.one_sided(condition, indent)
@@ -166,18 +167,6 @@ def _block(items: Sequence[Item], indent: int) -> tuple[str, ...]:
 def _under(item: Item, common: Condition) -> Item:
     """Return the item without a condition that is tested around it."""
     return replace(item, condition=(), fork=None) if item.condition == common else item
-
-
-def _runs(items: Sequence[Item]) -> Iterator[tuple[Condition, list[Item]]]:
-    """Yield the items in runs of one condition."""
-    run: list[Item] = []
-    for item in items:
-        if run and run[-1].condition != item.condition:
-            yield run[0].condition, run
-            run = []
-        run.append(item)
-    if run:
-        yield run[0].condition, run
 
 
 def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> Iterator[Item]:

@@ -205,7 +205,6 @@ def _without_idle_checks(known: Mapping[str, _Definition], text: str) -> dict[st
 
 
 def _aliases(statements: str) -> set[str]:
-    """Return the names that import statements import."""
     nodes = (n for n in ast.parse(statements).body if isinstance(n, ast.Import | ast.ImportFrom))
     return {alias.name for n in nodes for alias in n.names}
 

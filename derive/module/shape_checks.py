@@ -186,7 +186,6 @@ class ShapeChecks:
         return f"{t.name}.dim() {'<' if own else '!='} {written(count)}", fixed
 
     def _shape_test(self, t: Tensor) -> str:
-        """Return the test of a shape of known axes."""
         pieces = _merged(self._pieces(t))
         single = [self._is_single(p) for p in pieces]
         sizes = any(p.tensor is None for p in pieces)

@@ -126,7 +126,7 @@ def _accumulated(
             case Binary("@", a, b) as product if (
                 alone
                 and x.line.name in summed
-                and _are_matrices(a, b, trace)
+                and all(len(trace.shape(x) or ()) == 2 for x in (a, b))
                 and not has_groups(product, grouped)
             ):
                 totals.append(x.line.name)
@@ -135,12 +135,6 @@ def _accumulated(
             case _:
                 made.append(x)
     return made, tuple(totals)
-
-
-def _are_matrices(a: Code, b: Code, trace: Types) -> bool:
-    """True if both operands have rank 2."""
-    shapes = trace.shape(a), trace.shape(b)
-    return all(shape is not None and len(shape) == 2 for shape in shapes)
 
 
 def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Line]:

@@ -20,7 +20,7 @@ from functools import lru_cache
 from derive.program.cse import VALUE, Line, cut, numbered
 from derive.program.dataflow import Aliases, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added, without_test
-from derive.program.gradient_predication import Needs, any_wanted
+from derive.program.gradient_predication import Entry, Needs, any_wanted
 from derive.program.none_specialization import has_choice
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
@@ -39,9 +39,6 @@ from derive.program.torch_ir import (
 from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import is_long
 from derive.program.types import Types
-
-Entry = tuple[Line, Needs]
-"""A line, and the inputs whose gradients need it."""
 
 _SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
@@ -164,8 +161,7 @@ class InPlaceWriter:
                 return Counter(self._aliases.of(code).owners)
             case Conditional(test, then, other):
                 return self._reads(test) + (self._reads(then) | self._reads(other))
-        parts = read_parts(code)
-        return sum((self._reads(part) for part in parts), Counter())
+        return sum(map(self._reads, read_parts(code)), Counter())
 
     def _made_of(
         self, code: Code, worlds: Sequence[Types], alone: bool = True
@@ -308,7 +304,6 @@ class InPlaceWriter:
         return tuple(dict.fromkeys(t for m in owners for t in self._asked.get(m, ())))
 
     def _over(self, code: Code, place: int, alone: bool) -> Code | None:
-        """Return the code with its result written over an operand."""
         made = self._in_place(code, place, alone)
         return made and self.write_over(made)
 

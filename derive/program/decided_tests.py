@@ -11,9 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import DENIED, MIRRORED
-from derive.program.cse import Line
 from derive.program.dataflow import live
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry
 from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary, names_in
 
 UNSET = Literal("unset")
@@ -24,8 +23,8 @@ Bounds = Mapping[str, Sequence[tuple[str, Fraction]]]
 
 
 def without_decided_tests(
-    entries: Sequence[tuple[Line, Needs]], bounds: Bounds, results: Collection[str]
-) -> list[tuple[Line, Needs]]:
+    entries: Sequence[Entry], bounds: Bounds, results: Collection[str]
+) -> list[Entry]:
     """Return the lines without decided choices, and without lines that no result reads then."""
     known: dict[str, bool] = {}
     made = []
@@ -90,9 +89,9 @@ def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:
     return False
 
 
-def choices_in_a_row(entries: Sequence[tuple[Line, Needs]]) -> list[tuple[Line, Needs]]:
+def choices_in_a_row(entries: Sequence[Entry]) -> list[Entry]:
     """Return the lines with each choice right before the next one by its test, if it may move."""
-    made: list[tuple[Line, Needs]] = []
+    made: list[Entry] = []
     for line, needs in reversed(entries):
         at, test, assigned = 0, branches(line.code)[0], {*line.name.split(", ")}
         for n, (other, own) in enumerate(made if test is not None else ()):

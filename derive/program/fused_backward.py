@@ -12,7 +12,7 @@ from itertools import compress
 from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
 from derive.program.dataflow import live
-from derive.program.gradient_predication import needed_by
+from derive.program.gradient_predication import Entry, needed_by
 from derive.program.mixed_precision import LOW, Precision
 from derive.program.program import BackwardLine, Program
 from derive.program.torch_ir import (
@@ -100,7 +100,7 @@ class _Merged:
     """The merged lines, each value once; ``names`` maps names of the body to merged names."""
 
     def __init__(self, given: set[str]) -> None:
-        self.lines: list[tuple[Line, tuple[str, ...]]] = []
+        self.lines: list[Entry] = []
         self.names: dict[str, str] = {}
         self.taken = set(given)
         self._given = frozenset(given)
@@ -108,9 +108,7 @@ class _Merged:
         self._of: dict[str, Code] = {}
         self._held: dict[Code, str] = {}
 
-    def run(
-        self, entries: Sequence[tuple[Line, tuple[str, ...]]], given: Mapping[str, str]
-    ) -> None:
+    def run(self, entries: Sequence[Entry], given: Mapping[str, str]) -> None:
         """Add the lines of a body; ``given`` maps its argument names to merged ones."""
         self.names.update(given)
         for line, needs in entries:

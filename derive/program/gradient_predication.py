@@ -48,6 +48,8 @@ _NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
 Needs = tuple[str, ...]
 """The inputs whose gradients need a line, in order."""
+Entry = tuple[Line, Needs]
+"""A line, and the inputs whose gradients need it (empty in a forward)."""
 
 
 def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
@@ -123,10 +125,7 @@ class Conditions:
 
 
 def conditions(
-    lines: Sequence[tuple[Line, Needs]],
-    gradients: Mapping[str, str],
-    places: Mapping[str, int],
-    taken: set[str],
+    lines: Sequence[Entry], gradients: Mapping[str, str], places: Mapping[str, int], taken: set[str]
 ) -> Conditions:
     """Return the conditions of lines, given with the inputs that need them.
 
@@ -181,7 +180,7 @@ def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tup
 
 def softmaxes_shared(
     lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int]
-) -> list[tuple[Line, Needs]]:
+) -> list[Entry]:
     """Return the lines with each softmax computed from an available log_softmax.
 
     A backward may compute softmax for some gradients and log_softmax for others. If the latter is
@@ -215,7 +214,7 @@ def softmaxes_shared(
     return result
 
 
-def _brought_before(lines: list[tuple[Line, Needs]], entry: tuple[Line, Needs], reader: int) -> int:
+def _brought_before(lines: list[Entry], entry: Entry, reader: int) -> int:
     """Move a line before a reader and the lines grouped with it; return the reader's position."""
     read = set(names_in(entry[0].code))
     at, own = reader, lines[reader][1]
@@ -242,9 +241,7 @@ def wanted(results: int) -> Code:
     return Tuple((_WANTED,) * results)
 
 
-def fill_output_masks(
-    lines: Sequence[tuple[Line, Needs]], places: Mapping[str, int]
-) -> list[tuple[Line, Needs]]:
+def fill_output_masks(lines: Sequence[Entry], places: Mapping[str, int]) -> list[Entry]:
     """Return the lines with the output mask of each such call filled in."""
     made = []
     for line, needs in lines:
@@ -262,9 +259,7 @@ def _is_open(argument: Code) -> bool:
     return isinstance(argument, Tuple) and _WANTED in argument.items
 
 
-def _results_read(
-    wholes: Sequence[Code], lines: Iterable[tuple[Line, Needs]]
-) -> Iterator[tuple[Code, Needs]]:
+def _results_read(wholes: Sequence[Code], lines: Iterable[Entry]) -> Iterator[tuple[Code, Needs]]:
     """Yield the position of each result that is read, with the gradients that need it."""
     for line, needs in lines:
         for part in subexpressions(line.code):

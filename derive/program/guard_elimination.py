@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import and_
 
-from derive.program.cse import NUMBER_CALLS, Line, is_size
+from derive.program.cse import NUMBER_CALLS, is_size
 from derive.program.dataflow import Backward
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -38,11 +38,11 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 
 def unguarded(
-    entries: Sequence[tuple[Line, Needs]],
+    entries: Sequence[Entry],
     results: Collection[str],
     numbers: Collection[str],
     differentiable: bool = False,
-) -> list[tuple[Line, Needs]]:
+) -> list[Entry]:
     """Return the lines without such guards, and without dead lines.
 
     ``results`` are the returned names, ``numbers`` those of parameters. The guards of

@@ -24,7 +24,7 @@ from functools import lru_cache
 from derive.program.buffer_reuse import compared, in_place_operation, where_allowed
 from derive.program.cse import Line, numbered
 from derive.program.dataflow import live_in
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry, Needs
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -36,7 +36,7 @@ from derive.program.torch_ir import (
     subexpressions,
 )
 
-Body = tuple[tuple[Line, Needs], ...]
+Body = tuple[Entry, ...]
 """The lines of a backward, and the inputs whose gradients need each."""
 
 
@@ -103,7 +103,7 @@ def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
     yield first[a:], later[b:], ()
 
 
-def _shared(one: tuple[Line, Needs], two: tuple[Line, Needs]) -> tuple[Line, Needs] | None:
+def _shared(one: Entry, two: Entry) -> Entry | None:
     """Return the line that is right in both bodies, if there is one."""
     (line, needs), (other, own) = one, two
     if line.name != other.name or needs != own:
@@ -348,7 +348,6 @@ def _names(body: Body) -> set[str]:
 
 
 def _under(body: Body, names: Mapping[str, str]) -> Body:
-    """Return the body under other names."""
     new: dict[Code, Code] = {Name(old): Name(name) for old, name in names.items()}
     return tuple(
         (replace(x, name=names.get(x.name, x.name), code=replaced(x.code, new)), needs)

@@ -122,7 +122,8 @@ def in_precision(
     often = roundings(lines, given, integers)
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
-    broad = set(given) if not products.any_in(lines) else set()
+    multiplied = any(products.has(c) for line in lines for c in subexpressions(line.code))
+    broad = set() if multiplied else set(given)
     while True:
         body = _PrecisionBody(products, given, broad)
         made = body.lines(lines)
@@ -304,10 +305,6 @@ class Products:
         every = {c for line in lines for c in subexpressions(line.code)}
         others = (torch_op(c).contracts and not self.has(c) for c in every)
         return not self.squares and any(others)
-
-    def any_in(self, lines: Sequence[Line]) -> bool:
-        """True if the lines have such a product."""
-        return any(self.has(c) for line in lines for c in subexpressions(line.code))
 
 
 def _is_matmul_or_name(code: Code, made: Collection[str]) -> bool:

@@ -145,9 +145,8 @@ class Absence:
             known = isinstance(argument, Name) and self.numbers.get(argument.id) == takes.get(n)
             return n in takes and known
 
-        if any(self.reads(a) and not stays(n, a) for n, a in enumerate(args)):
-            return None
-        return code
+        needed = any(self.reads(a) and not stays(n, a) for n, a in enumerate(args))
+        return None if needed else code
 
     def _shown(self, code: Code) -> Uniform | None:
         """Return the number for a view, a selection or a negative of it."""
@@ -293,7 +292,6 @@ def _only_moves_elements(code: Code) -> bool:
 
 
 def _combine_numbers(op: str, left: Number, right: Number) -> Number:
-    """left op right"""
     if isinstance(left, Fraction) and isinstance(right, Fraction):
         if op not in ARITHMETIC:
             raise TensorNeeded

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.program.cse import Line
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry
 from derive.program.mixed_precision import PLAIN, Precision
 
-Entries = Sequence[tuple[Line, Needs]]
+Entries = Sequence[Entry]
 """The lines of a body, and the inputs whose gradients need each."""
 
 
@@ -96,7 +96,7 @@ class Program:
         made = {name for x in self.first_order for name in x.line.name.split(", ")}
         return {t: name for t, name in self.gradients.items() if name in made}
 
-    def in_bodies(self, change: Callable[[Entries], Iterable[tuple[Line, Needs]]]) -> Program:
+    def in_bodies(self, change: Callable[[Entries], Iterable[Entry]]) -> Program:
         """Return the program with each body changed; a forward has no needs."""
 
         def whole(lines: Sequence[Line]) -> tuple[Line, ...]:

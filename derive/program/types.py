@@ -242,7 +242,6 @@ class Types(Forward[Any]):
         return self._made(op, values, given)
 
     def _made(self, op: TorchOp, args: tuple[Any, ...], given: Mapping[str, Any]) -> Any:
-        """Return the result of an operation."""
         tensors = [x for x in flat((*args, *given.values())) if isinstance(x, TensorType)]
         reads = () if op.makes else tuple(x.shape for x in tensors)
         plain = _shapes_of_values(args)

@@ -16,7 +16,7 @@ from keyword import iskeyword
 
 from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
-from derive.program.gradient_predication import Needs
+from derive.program.gradient_predication import Entry
 from derive.program.program import Entries, Program, Tangent
 from derive.program.torch_ir import (
     NONE,
@@ -85,7 +85,7 @@ class Names:
 
     def in_entries(
         self, body: Entries, fixed: Iterable[str], numbers: Collection[str] = ()
-    ) -> list[tuple[Line, Needs]]:
+    ) -> list[Entry]:
         """Return the lines of a body with names for their values."""
         made = self._renamed([line for line, _ in body], fixed, numbers)
         named = zip(made, (needs for _, needs in body), strict=True)
@@ -309,7 +309,6 @@ class _Words:
         return self.numbers.issuperset(_values(code))
 
     def _operator(self, code: Binary) -> str:
-        """Return the phrase of x op y."""
         op, left, right = code.op, code.left, code.right
         match op:
             case "*" | "@":
@@ -402,7 +401,6 @@ class _Words:
         return ("_and_" if code.op == "&" else "_or_").join(map(self.operand, parts[:2]))
 
     def _call(self, code: MethodCall | FunctionCall) -> str:
-        """Return the phrase of a call."""
         args = [a for a in code.parts() if not isinstance(a, Keyword)]
         name = _bare_name(code.name)
         match name, args:

@@ -144,9 +144,6 @@ def _split_sign(e: Expr) -> tuple[int, Expr]:
     if isinstance(e, Num) and e.value < 0:
         return -1, Num(-e.value)
     if isinstance(e, Mul) and isinstance(e.args[0], Num) and e.args[0].value < 0:
-        coef = -e.args[0].value
-        rest = e.args[1:]
-        if coef != 1:
-            return -1, Mul((Num(coef), *rest))
-        return -1, product_of(rest)
+        coef, rest = -e.args[0].value, e.args[1:]
+        return -1, product_of(rest) if coef == 1 else Mul((Num(coef), *rest))
     return 1, e

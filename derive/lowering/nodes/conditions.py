@@ -37,7 +37,9 @@ def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
     match e:
         case Rel(op, left, right):
             if op in ("!=", "==") and isinstance(left, Expr):
-                left, right = _variable_first(factor(left), factor(right))
+                left, right = factor(left), factor(right)
+                if isinstance(left, Num | Param):
+                    left, right = right, left
             left, right = _below_logarithm(op, left, right)
             sides = (_comparison_side(scope, side, order) for side in (left, right))
             a, b = (scope.frame.fit(side, order) for side in sides)
@@ -99,7 +101,3 @@ def _join_conditions(op: str, values: Sequence[Value]) -> Value:
         code = Binary(word if both else op, result.code, value.code)
         result = Value(code, broadcast(result.axes, value.axes), "bool", both)
     return result
-
-
-def _variable_first(left: Expr, right: Expr) -> tuple[Expr, Expr]:
-    return (right, left) if isinstance(left, Num | Param) else (left, right)

@@ -229,7 +229,6 @@ def _numerator(coef: Fraction, bottom: int) -> list[Value]:
 def _divide_product(
     scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]
 ) -> Value:
-    """Return the quotient of a product."""
     above = chain(scope, "*", factors, order)
     if above.scalar and divisor.scalar:
         return replace(above, code=quotient_of_numbers(scope.frame, above.code, divisor.code))

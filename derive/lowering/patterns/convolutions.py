@@ -130,12 +130,10 @@ def conv_transpose(
 
 def average(scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]) -> Value | None:
     """The mean over windows without gaps: torch's avg_pool."""
-    value = scope.lower(body, layout(body))
-    around = [i for i in value.indices if i not in axes]
-    if value.kind != "float" or any(i.group for i in value.indices):
+    found = _pooled_operand(scope, body, axes)
+    if found is None:
         return None
-    parts = _pooled_apart(around)
-    x = _with_part_axes(scope, value, parts, axes)
+    x, parts = found
     places = [(literal(len(parts) + n), s) for n, s in enumerate(windows)]
     x = fit_windows(scope, x, places, len(windows))
     sizes = [scope.frame.bounds.size(s.within.extent) for s in windows]
@@ -150,13 +148,10 @@ def pool_gradient(
     scope: Scope, body: Expr, axes: _Part, windows: Sequence[Sliding]
 ) -> Value | None:
     """Each window's value added at its positions: the gradient of torch's avg_pool."""
-    value = scope.lower(body, layout(body))
-    places = tuple(s.place for s in windows)
-    around = [i for i in value.indices if i not in places]
-    if value.kind != "float" or any(i.group for i in value.indices):
+    found = _pooled_operand(scope, body, tuple(s.place for s in windows))
+    if found is None:
         return None
-    parts = _pooled_apart(around)
-    y = _with_part_axes(scope, value, parts, places)
+    y, parts = found
     shape = _part_shape(parts, axes)
     one, zero = literal(1), literal(0)
     sizes = [number_of(scope, scope.frame.bounds.size(s.within.extent)) for s in windows]
@@ -192,10 +187,17 @@ def _batched(first: _Part, channels: _Part) -> tuple[_Part, ...]:
     return (first, channels) if first else (channels,)
 
 
-def _pooled_apart(around: Sequence[Index]) -> tuple[_Part, ...]:
-    """Return (batch, channels) of a pooled tensor: a batch may be empty, channels may not."""
-    lone = len(around) == 1
-    return (tuple(around), ()) if lone else _batched(tuple(around[:-1]), tuple(around[-1:]))
+def _pooled_operand(scope: Scope, body: Expr, axes: _Part) -> tuple[Code, tuple[_Part, ...]] | None:
+    """Return a tensor with the axes of (batch, channels), then these, and the former.
+
+    A batch may be empty, channels may not. None if the tensor is none that torch pools.
+    """
+    value = scope.lower(body, layout(body))
+    if value.kind != "float" or any(i.group for i in value.indices):
+        return None
+    around = tuple(i for i in value.indices if i not in axes)
+    parts = (around, ()) if len(around) == 1 else _batched(around[:-1], around[-1:])
+    return _with_part_axes(scope, value, parts, axes), parts
 
 
 def _arranged(
@@ -297,5 +299,4 @@ def _part_shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
 
 
 def _product_of_sizes(part: _Part) -> Code:
-    """Return the product of the sizes of these indices."""
     return joined("*", [Dim(i.extent) for i in part]) if part else literal(1)

@@ -65,7 +65,6 @@ def sum_by_lookups(scope: Scope, s: Summation) -> Value | None:
 
 
 def _first_matches(scope: Scope, s: Summation) -> list[Match]:
-    """Return the first match of each index."""
     found: dict[Expr, Match] = {}
     for match in matches_of(scope, s.factors):
         found.setdefault(match.index, match)

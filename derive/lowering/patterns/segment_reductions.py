@@ -184,7 +184,6 @@ def _shape_with_spare(match: Match, axes: Sequence[Index]) -> Code:
 
 
 def _without_spare(scope: Scope, match: Match, value: Value) -> Value:
-    """Return the value without the additional position."""
     if match.certain:
         return value
     place = scope.frame.place(value, match.index)

@@ -343,9 +343,7 @@ def band_sum(scope: Scope, s: Summation) -> Value | None:
     f = summed_product(tuple(i for i in s.binders if i is not one.binder), inside)
     inner = [one.binder if i is one.index else i for i in s.order]
     value = scope.as_float(scope.frame.fit(scope.lower(f, inner), inner))
-    if one.binder not in value.axes:
-        return None
-    return _window_sums(scope, value, before, after)
+    return _window_sums(scope, value, before, after) if one.binder in value.axes else None
 
 
 def _is_nonempty(scope: Scope, one: Reach, other: Reach) -> bool:
