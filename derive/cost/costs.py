@@ -111,12 +111,11 @@ def costs_of(op: Operation, program: Program) -> Costs:
     gradients = program.gradients.values()
     backward.run(lines)
     known = {e.name for e in op.equations}
-    full = max(_rank(available[name]) for name in (*inputs, *results))
-    need = max(full, *map(_rank, types.values()), *_written_ranks(op, sizes))
-    wide = (
-        *_wide(forward.steps, program.forward, known, need, letters),
-        *_wide(backward.steps, lines, {*gradients, *_gradient_names(lines)}, need, letters),
-    )
+    full = max(_rank(available[name].shape) for name in (*inputs, *results))
+    need = max(full, *(_rank(t.shape) for t in types.values()), *_written_ranks(op, sizes))
+    pulled = {*gradients, *(line.name for line in lines if line.name.startswith("grad_"))}
+    wide = [*_wide(forward.steps, program.forward, known, need, letters)]
+    wide += _wide(backward.steps, lines, pulled, need, letters)
     held = {s.name: available[s.name] for s in program.saved}
     return Costs(
         letters,
@@ -143,11 +142,7 @@ def _bytes(t: TensorType) -> Poly:
     return scale(elements(t.shape), _BYTES[t.kind or "float"])
 
 
-def _rank(t: TensorType) -> int:
-    return _shape_rank(t.shape)
-
-
-def _shape_rank(shape: Iterable[Poly]) -> int:
+def _rank(shape: Iterable[Poly]) -> int:
     """The number of axes of a tensor with this shape."""
     return degree(elements(shape))
 
@@ -172,7 +167,7 @@ def _work(trace: Trace, results: Iterable[str], full: int, letters: tuple[str, .
     return Work(
         Amount(add(ZERO, *(s.flops for s in steps)), letters),
         Amount(add(ZERO, *(s.flops for s in steps if s.contracts)), letters),
-        sum(any(_shape_rank(x) >= full for x in (*s.reads, s.result)) for s in steps),
+        sum(any(_rank(x) >= full for x in (*s.reads, s.result)) for s in steps),
         _largest(between, letters),
     )
 
@@ -193,7 +188,7 @@ def _written_ranks(op: Operation, sizes: SizeFormulas) -> Iterable[int]:
     for e in chain.from_iterable(walk(equation.body) for equation in op.equations):
         written: Expr | None = e if isinstance(e, Access) else getattr(e, "condition", None)
         if written is not None:
-            yield _shape_rank(sizes.shape(free_indices(written)))
+            yield _rank(sizes.shape(free_indices(written)))
 
 
 def _wide(
@@ -219,8 +214,3 @@ def _owner(name: str, lines: Sequence[Line], owners: set[str]) -> str:
         if wanted & set(names_in(line.code)):
             wanted.add(line.name)
     return name
-
-
-def _gradient_names(lines: Sequence[Line]) -> set[str]:
-    """The names of gradients in the backward."""
-    return {line.name for line in lines if line.name.startswith("grad_")}

@@ -123,92 +123,79 @@ FORWARD = (
 )
 """The kernels that a forward may call."""
 
+
+def _linear(name: str, equation: str, call: str, shared: str = "") -> KernelSpec:
+    """The spec of a kernel that is linear in the cotangent g."""
+    return KernelSpec(name, equation, call, "g", shared=shared)
+
+
 BACKWARD = (
-    KernelSpec(
+    _linear(
         "nll_loss backward, unreduced",
         _NLL_SLOPE,
         "rt.nll_loss_backward(g, t, w, ignored, c, size)",
-        "g",
         shared="w",
     ),
-    KernelSpec("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)", "g"),
-    KernelSpec(
+    _linear("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)"),
+    _linear(
         "gelu backward",
         "dx = g*((1 + erf(x/sqrt(2)))/2 + x*exp(-x**2/2)/sqrt(2*pi))",
         "torch.ops.aten.gelu_backward(g, x)",
-        "g",
     ),
-    KernelSpec(
-        "gelu (tanh) backward",
-        _GELU_TANH,
-        "torch.ops.aten.gelu_backward(g, x, approximate='tanh')",
-        "g",
+    _linear(
+        "gelu (tanh) backward", _GELU_TANH, "torch.ops.aten.gelu_backward(g, x, approximate='tanh')"
     ),
-    KernelSpec(
+    _linear(
         "silu backward",
         "dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))",
         "torch.ops.aten.silu_backward(g, x)",
-        "g",
     ),
-    KernelSpec("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)", "g"),
-    KernelSpec(
+    _linear("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)"),
+    _linear(
         "selu backward",
         "dx = 1.0507009873554805*g*where(x > 0, 1, 1.6732632423543772*exp(x))",
         "torch.ops.aten.elu_backward(g, 1.6732632423543772, 1.0507009873554805, 1, False, x)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "elu backward",
         "op elu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, alpha*exp(x))",
         "torch.ops.aten.elu_backward(g, alpha, 1, 1, False, x)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "leaky_relu backward",
         "op leaky_relu(g, x; slope=0.01) -> dx\ndx = g*where(x > 0, 1, slope)",
         "torch.ops.aten.leaky_relu_backward(g, x, slope, False)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "celu backward",
         "op celu(g, x; alpha=1.0) -> dx\ndx = g*where(x > 0, 1, exp(x/alpha))",
         "torch.ops.aten.elu_backward(g, alpha, 1, 1/alpha, False, x)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "hardswish backward",
         "dx = g*where(x <= -3, 0, where(x >= 3, 1, x/3 + 1/2))",
         "torch.ops.aten.hardswish_backward(g, x)",
-        "g",
     ),
-    KernelSpec(
-        "hardtanh backward",
-        _HARDTANH_SLOPE,
-        "torch.ops.aten.hardtanh_backward(g, x, low, high)",
-        "g",
+    _linear(
+        "hardtanh backward", _HARDTANH_SLOPE, "torch.ops.aten.hardtanh_backward(g, x, low, high)"
     ),
-    KernelSpec(
+    _linear(
         "shrink backward",
         "op shrink(g, x; width=0.5) -> dx\ndx = where(abs(x) <= width, 0, g)",
         "torch.ops.aten.hardshrink_backward(g, x, width)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "softmax backward",
         "dx[i] = y[i]*(g[i] - sum[j](g[j]*y[j]))",
         "torch._softmax_backward_data(g, y, i, y.dtype)",
-        "g",
     ),
-    KernelSpec(
+    _linear(
         "log_softmax backward",
         "dx[i] = g[i] - exp(y[i])*sum[j](g[j])",
         "torch._log_softmax_backward_data(g, y, i, y.dtype)",
-        "g",
     ),
-    KernelSpec("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", "g"),
-    KernelSpec(
-        "sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", "g"
-    ),
+    _linear("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)"),
+    _linear("sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)"),
 )
 """Further kernels for a backward, used where no graph of the backward is needed."""
 

@@ -101,10 +101,6 @@ class BodySpec:
     unaliased: Collection[str] = ()
     """The results that may not share memory with an argument or with each other."""
 
-    @property
-    def reserved(self) -> set[str]:
-        return self.given.taken()
-
 
 @dataclass(frozen=True)
 class Body:
@@ -188,7 +184,7 @@ def assign_precision(body: Body) -> Body:
 @as_pass
 def share_subexpressions(body: Body) -> Body:
     """A repeat or a part of a long expression gets a name; a name that is read once goes."""
-    reserved = body.spec.reserved
+    reserved = body.spec.given.taken()
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
     return replace(body, lines=tuple(tidy(lines, reserved | NAMES)))
 
@@ -226,7 +222,7 @@ def read_by_subscripts(body: Body) -> Body:
 @as_pass
 def share_long_terms(body: Body) -> Body:
     """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
-    reserved = body.spec.reserved
+    reserved = body.spec.given.taken()
     lines = multiplied_once(body.spec.border, list(body.lines), reserved)
     return replace(body, lines=tuple(tidy(lines, set(reserved), is_brief)))
 

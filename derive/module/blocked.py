@@ -13,7 +13,7 @@ from derive.cost.size_formula import covers, size_of
 from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc
-from derive.module.emit import OptionFields, module_text, option_table
+from derive.module.emit import module_text, option_table
 from derive.module.function_codegen import (
     ClassFields,
     Lines,
@@ -79,7 +79,8 @@ def emit_blocked(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     parts = [line for v in variants for line in v.driver.parts()]
-    functions = [OptionFields(_lines(op, v)) for v in variants]
+    classes = ((v, _blocked_class_fields(op, v)) for v in variants)
+    functions = [Lines(tuple(v.driver.forward()), (fields,)) for v, fields in classes]
     programs = [s.program for v in variants for s in v.stages]
     codes = [line.code for program in programs for line in _program_lines(program)]
     asked = [*checks, *stride_checks(op, codes, checks)]
@@ -92,10 +93,6 @@ def emit_blocked(
 
 def _program_lines(program: Program) -> Iterable[Line]:
     return (*program.forward, *program.setup, *(entry.line for entry in program.backward))
-
-
-def _lines(op: Operation, v: BlockedVariant) -> Lines:
-    return Lines(tuple(v.driver.forward()), (_blocked_class_fields(op, v),))
 
 
 def _blocked_class_fields(op: Operation, v: BlockedVariant) -> ClassFields:

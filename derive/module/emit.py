@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from derive.module.arguments import ArgumentCheck, is_option, stride_checks
 from derive.module.docstrings import Doc
@@ -24,26 +24,11 @@ from derive.module.pretty_printer import COLUMNS, assigned, call_lines, collecte
 from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
-from derive.module.tangent import Dual, dual_of, name_of_dual
+from derive.module.tangent import dual_of, name_of_dual
 from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.cse import Line
 from derive.program.torch_ir import Code, FunctionCall, Name, Subscript, literal
-
-
-@dataclass(frozen=True)
-class OptionFields:
-    """Template fields of an option."""
-
-    own: Lines
-    duals: tuple[Dual, ...] = ()
-    """Its own forward mode, if it has one."""
-
-    def lines(self) -> Iterator[str]:
-        """Yield all lines of computation."""
-        yield from self.own.lines()
-        for dual in self.duals:
-            yield from dual.lines()
 
 
 def emit(
@@ -52,7 +37,7 @@ def emit(
     """Return the source of a module; the lines of ``doc`` are copied unchanged."""
     op = code.operation
     called = with_parameter(op) if variants[0].reductions else op
-    functions = [OptionFields(function_of(called, v), dual_of(called, v)) for v in variants]
+    functions = [replace(function_of(called, v), duals=dual_of(called, v)) for v in variants]
     asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
     options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
     whole = _public_body(code, variants, [*asked, *options])
@@ -66,7 +51,7 @@ def emit(
 def module_text(
     code: Coded,
     doc: Doc,
-    functions: Sequence[OptionFields],
+    functions: Sequence[Lines],
     table: Sequence[str],
     whole: Sequence[str],
     outputs: int,
@@ -91,7 +76,7 @@ def rendered(
     signature: Sequence[str],
     body: Sequence[str],
     before: Sequence[str],
-    functions: Sequence[OptionFields] = (),
+    functions: Sequence[Lines] = (),
     stages: Sequence[str] = (),
 ) -> str:
     """Return the source of a module: functions, then lines ``before`` the public function."""

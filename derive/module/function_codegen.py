@@ -98,18 +98,32 @@ class ClassFields:
 
 
 @dataclass(frozen=True)
+class Dual:
+    """Template fields of a class with forward mode."""
+
+    name: str
+    base: str
+    outcome: str
+    body: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Lines:
     """Template fields of one option: a class, or a function if it only makes views."""
 
     functions: tuple[str, ...]
     """The functions before the class, as the forward that torch itself differentiates."""
     classes: tuple[ClassFields, ...]
+    duals: tuple[Dual, ...] = ()
+    """Its own forward mode, if it has one."""
 
     def lines(self) -> Iterator[str]:
         """Yield all lines of computation."""
         yield from self.functions
         for c in self.classes:
             yield from (*c.signature, *c.forward, *c.setup, *c.backward_signature, *c.backward)
+        for dual in self.duals:
+            yield from (f"rt.Dual({dual.base})", *dual.body)
 
 
 def camel_case(name: str) -> str:

@@ -6,11 +6,11 @@ torch cannot compile a Function with ``jvp``, so this is a class beside that of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text, shape_of_absent, stand_in
 from derive.module.function_codegen import (
+    Dual,
     Variant,
     arguments,
     cast_inputs,
@@ -26,20 +26,6 @@ from derive.program.program import Program, Tangent
 from derive.program.torch_ir import Code, names_in, text
 
 
-@dataclass(frozen=True)
-class Dual:
-    """Template fields of a class with forward mode."""
-
-    name: str
-    base: str
-    outcome: str
-    body: tuple[str, ...]
-
-    def lines(self) -> Iterator[str]:
-        """Yield all lines of computation."""
-        yield from (f"rt.Dual({self.base})", *self.body)
-
-
 def name_of_dual(op: Operation, option: str | None) -> str:
     """Return the forward-mode class of one option."""
     return f"{class_name(op, option)}Dual"
@@ -49,14 +35,9 @@ def dual_of(op: Operation, variant: Variant) -> tuple[Dual, ...]:
     """Return the forward mode of one option, if it has its own."""
     if variant.tangent is None:
         return ()
-    return (
-        Dual(
-            name=name_of_dual(op, variant.option),
-            base=class_name(op, variant.option),
-            outcome=outcome_of(op, variant.program),
-            body=indented(_body(op, variant.program, variant.tangent), 8),
-        ),
-    )
+    body = indented(_body(op, variant.program, variant.tangent), 8)
+    names = name_of_dual(op, variant.option), class_name(op, variant.option)
+    return (Dual(*names, outcome_of(op, variant.program), body),)
 
 
 def _absent_tensors(op: Operation, tangent: Tangent) -> Iterator[tuple[str, Code]]:

@@ -56,15 +56,14 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
         low = Conditional(is_none(name), NONE, there) if name in optional else there
         merged.add(Line(f"{name}_low", low), every)
     forward = [(line, every) for line in program.forward]
-    setup = [(line, every) for line in program.setup]
-    shapes = [(line, every) for line in shape_lines(program, optional)]
+    setup = [(line, every) for line in (*program.setup, *shape_lines(program, optional))]
     backward = [(x.line, x.needs) for x in program.backward]
     merged.run(forward, {name: f"{name}_low" for name in both.intersection(one.narrow)})
     outputs = {name: merged.names[name] for name in program.outputs}
     # The backward reads arguments as given, not as the forward may have rebound them.
     merged.names.clear()
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
-    merged.run([*setup, *shapes, *backward], outputs | given)
+    merged.run([*setup, *backward], outputs | given)
     gradients = merged.apart(program.gradients, outputs.values())
     used = live([line for line, _ in merged.lines], {*gradients.values(), *outputs.values()})
     lines = [*compress(merged.lines, used)]

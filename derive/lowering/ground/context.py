@@ -191,13 +191,10 @@ class Scope(ABC):
         x, t = (self.lower(side, order) for side in sides)
         return (x, t) if x.kind == "float" and not x.scalar else None
 
-    def guarded(self, test: Value, value: Value, other: Value, order: Sequence[Index]) -> Value:
-        """Return the value where the test holds, which is predicted to be nearly everywhere."""
-        return self.where(test, value, other, order, foreseen=True)
-
     def where(
         self, test: Value, then: Value, other: Value, order: Sequence[Index], foreseen: bool = False
     ) -> Value:
+        """Return one of two values; a test is ``foreseen`` if it holds nearly everywhere."""
         kind = common_kind([then, other])
         test, then, other = (self.frame.fit(v, order) for v in (test, then, other))
         if test.scalar:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from derive.algebra.expr import Call, Expr, Guard, Iverson, Not, Num, Rel, accesses, is_number, num
 from derive.algebra.factor import factor
@@ -16,6 +15,7 @@ from derive.algebra.logic import conditions_of
 from derive.algebra.reference_values import function_at
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.guards import without_guards
+from derive.lowering.ground.value import Value
 from derive.program.torch_ir import Attribute, Binary, Code, FunctionCall, Literal, Name, Unary
 
 
@@ -86,9 +86,6 @@ def _vanishes(e: Expr, condition: Expr) -> bool:
 # times.
 # x is a tensor and t a number. If x is nan, the condition ``not x <= t`` holds and the calls return
 # f too. So ``x > t``, which is false for nan, has no such call.
-
-if TYPE_CHECKING:
-    from derive.lowering.ground.value import Value
 
 
 def above_number(condition: Expr) -> tuple[Expr, Expr] | None:

@@ -76,10 +76,7 @@ class Lowering(Scope):
 
     def definition(self, let: Let) -> Value:
         """Return the code of a let with all of its axes at full size."""
-        if let.kind == "sum":
-            value = self._plain(let)
-        else:
-            value = lower_reduction(self, let)
+        value = self._plain(let) if let.kind == "sum" else lower_reduction(self, let)
         if let.dtype == "float" and value.kind != "float":
             value = self.as_float(value)
         elif let.dtype == "int" and value.kind != "int":
@@ -100,9 +97,8 @@ class Lowering(Scope):
 
     def nested(self, body: Expr) -> Expr:
         """Return a flat body in the nested form in which it is computed."""
-        if not isinstance(body, Poly) or not self.kernels:
-            return factor(recognise(body, self.find, self.absent))
-        body = with_kernels(body, self.kernels, self.find)
+        if isinstance(body, Poly) and self.kernels:
+            body = with_kernels(body, self.kernels, self.find)
         return factor(recognise(body, self.find, self.absent))
 
     def lower(self, e: Expr, order: Sequence[Index]) -> Value:
@@ -133,7 +129,7 @@ def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
     if bound is not None and inner.kind == "float" and not inner.scalar:
         return inner.call("clamp", Keyword("max", scope.lower(bound, order).code))
     test = scope.condition(e.condition, order)
-    return scope.guarded(test, inner, scope.lower(e.elsewhere, order), order)
+    return scope.where(test, inner, scope.lower(e.elsewhere, order), order, foreseen=True)
 
 
 def _lower_where(scope: Scope, e: Where, order: Sequence[Index]) -> Value:

@@ -9,7 +9,6 @@ A bracket would be a mask on a tensor with all of the indices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
@@ -37,13 +36,8 @@ from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
 from derive.lowering.patterns.unfold import runs_over
 
-
-@dataclass(frozen=True)
-class _Equality:
-    """index == value, where the value does not contain the index."""
-
-    index: Index
-    value: Expr
+_Equality = tuple[Index, Expr]
+"""index == value, where the value does not contain the index."""
 
 
 def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
@@ -63,19 +57,20 @@ def _without_one(
             continue
         conditions = conditions_of(f.condition)
         for c in conditions:
-            e = _equality(bounds, c, binders)
-            if e is None:
+            found = _equality(bounds, c, binders)
+            if found is None:
                 continue
+            index, value = found
             left = [x for x in conditions if x is not c]
             beside = [Iverson(conjunction(left))] if left else []
             rest = [*args[:n], *beside, *args[n + 1 :]]
-            range_ = _uncertain_range(bounds, e)
+            range_ = _uncertain_range(bounds, found)
             brackets = [Iverson(x) for x in range_]
-            if e.index not in binders:
-                value = Guard(conjunction(range_), e.value) if range_ else e.value
-                return list(binders), [Delta(e.index, value), *brackets, *rest]
-            moved = [with_value(scope, x, e.index, e.value, range_) for x in rest]
-            return [i for i in binders if i is not e.index], [*brackets, *moved]
+            if index not in binders:
+                value = Guard(conjunction(range_), value) if range_ else value
+                return list(binders), [Delta(index, value), *brackets, *rest]
+            moved = [with_value(scope, x, index, value, range_) for x in rest]
+            return [i for i in binders if i is not index], [*brackets, *moved]
     return None
 
 
@@ -121,14 +116,13 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
         if not runs or index in runs:
             continue
         if index in binders:
-            return _Equality(index, value)
+            return index, value
         solved = _solve_summed_index(bounds, index, value, binders)
         if solved is not None:
             return solved
-        found = _Equality(index, value)
         summed = all(i in binders for i in runs)
-        if summed and (len(runs) == 2 or _skips_positions(bounds, found, runs)):
-            return found
+        if summed and (len(runs) == 2 or _skips_positions(bounds, (index, value), runs)):
+            return index, value
     return None
 
 
@@ -141,7 +135,7 @@ def _solve_summed_index(
     if form is None or len(summed) != 1:
         return None
     rest = (Polynomial.of(index) - form).solved(summed[0])
-    return None if rest is None else _Equality(summed[0], rest.expr())
+    return None if rest is None else (summed[0], rest.expr())
 
 
 def _skips_positions(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomial]) -> bool:
@@ -152,5 +146,6 @@ def _skips_positions(bounds: Bounds, e: _Equality, runs: Mapping[Index, Polynomi
 
 def _uncertain_range(bounds: Bounds, e: _Equality) -> list[Expr]:
     """Return the conditions of 0 <= value < size(index) that are not certain."""
-    range_: tuple[Expr, ...] = (Rel("<=", num(0), e.value), Rel("<", e.value, Size(e.index.extent)))
+    index, value = e
+    range_: tuple[Expr, ...] = (Rel("<=", num(0), value), Rel("<", value, Size(index.extent)))
     return [c for c in range_ if bounds.holds(c) is not True]
