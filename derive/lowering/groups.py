@@ -17,7 +17,7 @@ from derive.calculus.adjoint import Adjoint, Backward
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
 from derive.errors import LoweringError
-from derive.lowering.ground.value import Axes, Frame, NeedsFlatGroups, is_group
+from derive.lowering.ground.value import Axes, Frame, Indices, NeedsFlatGroups, is_group
 from derive.notation.operation import AxisOf, KeepDim, Operation, Tensor
 from derive.program.cse import Line
 from derive.program.torch_ir import (
@@ -146,7 +146,7 @@ def _unless_zero(code: Code) -> Code | None:
     return None if code is literal(0) else code
 
 
-def _split_groups(op: Operation, t: Tensor, unknown: Sequence[Index]) -> list[Line] | None:
+def _split_groups(op: Operation, t: Tensor, unknown: Indices) -> list[Line] | None:
     """Return lines for the unknown groups of t, if a parameter names an axis between each two."""
     rank = MethodCall(Name(t.name), "dim")
     lines: list[Line] = []

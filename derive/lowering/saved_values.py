@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from derive.algebra.expr import Access, Index, Iverson, accesses, free_indices, tensors, walk
+from derive.algebra.expr import Access, Iverson, accesses, free_indices, tensors, walk
 from derive.algebra.poly import Poly, Term, as_atom
 from derive.algebra.substitution import fresh_numbered
 from derive.calculus.lets import Let, Lets
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.layout_conversion import Border, own_shapes, replaced_in_lines
 from derive.lowering.lowering_input import LoweringInput
 from derive.program.cse import Line
@@ -34,7 +34,7 @@ class Statistics:
     lets: Lets
     made: dict[str, tuple[str, Let]] = field(default_factory=dict)
 
-    def named(self, p: Poly, stem: str, axes: Sequence[Index], kernel: str) -> Access:
+    def named(self, p: Poly, stem: str, axes: Indices, kernel: str) -> Access:
         """Return an access to p with these axes, under the same name each time."""
         own = tuple(axes)
         for of, let in self.made.values():

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from derive.algebra.expr import Expr, Index, accesses, free_indices, walk
 from derive.calculus.lets import layout
 from derive.calculus.softmax import NormalizedExp
+from derive.lowering.ground.value import Indices
 
 
-def with_binders(
-    around: Sequence[Index], binders: Sequence[Index], body: Expr
-) -> tuple[Index, ...]:
+def with_binders(around: Indices, binders: Indices, body: Expr) -> tuple[Index, ...]:
     """Return ``around`` with the binders inserted as in the largest access of the body.
 
     A binder in no access belongs to a stack, which reduces fastest over its first axis. The binder
@@ -41,7 +38,7 @@ def with_binders(
 
 
 def binders_for_axis(
-    axis: Index, order: Sequence[Index], binders: Sequence[Index], body: Expr
+    axis: Index, order: Indices, binders: Indices, body: Expr
 ) -> tuple[Index, ...]:
     """Return ``order`` without ``axis``, with the binders whose values are scattered along it.
 
@@ -54,9 +51,7 @@ def binders_for_axis(
     return tuple(j for i in order for j in (binders if i is axis else (i,)))
 
 
-def binders_behind(
-    around: Sequence[Index], binders: Sequence[Index], body: Expr
-) -> tuple[Index, ...]:
+def binders_behind(around: Indices, binders: Indices, body: Expr) -> tuple[Index, ...]:
     """Return ``around`` with each binder after every index that precedes it in an access.
 
     If several tensors are mapped and no one has all axes, this permutes none of them.
@@ -88,16 +83,14 @@ def common_axis_order(e: Expr) -> tuple[Index, ...]:
     return tuple(result)
 
 
-def renaming(old: Sequence[Index], new: Sequence[Index]) -> dict[Index, Expr]:
+def renaming(old: Indices, new: Indices) -> dict[Index, Expr]:
     return dict(zip(old, new, strict=True))
 
 
-def keeps(
-    inner: Sequence[Index], binders: Sequence[Index], used: Sequence[Index], order: Sequence[Index]
-) -> bool:
+def keeps(inner: Indices, binders: Indices, used: Indices, order: Indices) -> bool:
     """True if the reduction with keepdim fits ``order`` without a further view."""
 
-    def gaps(whole: Sequence[Index], extra: Sequence[Index]) -> list[int]:
+    def gaps(whole: Indices, extra: Indices) -> list[int]:
         counts = [0]
         for i in whole:
             if i in extra:

@@ -15,7 +15,7 @@ from derive.calculus.lets import Let, layout
 from derive.errors import LoweringError
 from derive.kernels.recognise import Pattern
 from derive.lowering.ground.guard_lowering import above, above_number, follows_data
-from derive.lowering.ground.value import ZERO, Axes, Frame, Value, broadcast
+from derive.lowering.ground.value import ZERO, Axes, Frame, Indices, Value, broadcast
 from derive.notation.operation import Kind
 from derive.program.torch_ir import (
     Attribute,
@@ -72,11 +72,11 @@ class Scope(ABC):
         self._computed = Recursion(self._compute, self.tensors)
 
     @abstractmethod
-    def lower(self, e: Expr, order: Sequence[Index]) -> Value:
+    def lower(self, e: Expr, order: Indices) -> Value:
         """Return the code of e, which fits ``order``; ``order`` contains every free index of e."""
 
     @abstractmethod
-    def condition(self, e: Expr, order: Sequence[Index]) -> Value:
+    def condition(self, e: Expr, order: Indices) -> Value:
         """Return a condition as a bool tensor, or as a Python bool if it reads no tensor."""
 
     @abstractmethod
@@ -163,7 +163,7 @@ class Scope(ABC):
     def as_tensor(self, value: Value) -> Value:
         return self.frame.expand(value, (), self.like) if value.scalar else value
 
-    def only_where(self, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
+    def only_where(self, condition: Expr, value: Value, order: Indices) -> Value:
         """Return the value where the condition holds, else 0."""
         parts = {c: self._level(c, order) for c in conditions_of(condition)}
         levels = [found for found in parts.values() if found is not None]
@@ -179,11 +179,11 @@ class Scope(ABC):
             value = replace(value, code=code, axes=broadcast(value.axes, x.axes))
         return value
 
-    def _is_asked(self, condition: Expr, value: Value, order: Sequence[Index]) -> bool:
+    def _is_asked(self, condition: Expr, value: Value, order: Indices) -> bool:
         """True if the value's code already applies this mask as a guard."""
         return self.condition(condition, order).code in subexpressions(value.code)
 
-    def _level(self, condition: Expr, order: Sequence[Index]) -> tuple[Value, Value] | None:
+    def _level(self, condition: Expr, order: Indices) -> tuple[Value, Value] | None:
         """Return the tensor x and the number t of a condition ``not x <= t``."""
         sides = above_number(condition)
         if sides is None:
@@ -192,7 +192,7 @@ class Scope(ABC):
         return (x, t) if x.kind == "float" and not x.scalar else None
 
     def where(
-        self, test: Value, then: Value, other: Value, order: Sequence[Index], foreseen: bool = False
+        self, test: Value, then: Value, other: Value, order: Indices, foreseen: bool = False
     ) -> Value:
         """Return one of two values; a test is ``foreseen`` if it holds nearly everywhere."""
         kind = common_kind([then, other])

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.ground.value import Frame, Value, broadcast, place_number
+from derive.lowering.ground.value import Frame, Indices, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
 from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple, literal
 
 
-def elementwise_product(frame: Frame, a: Value, b: Value, order: Sequence[Index]) -> Value:
+def elementwise_product(frame: Frame, a: Value, b: Value, order: Indices) -> Value:
     """a * b elementwise, both of floating type, axes in ``order``."""
     a, b = frame.fit(a, order), frame.fit(b, order)
     return Value(Binary("*", a.code, b.code), broadcast(a.axes, b.axes))
@@ -37,8 +37,8 @@ class Mask:
 def contract(
     frame: Frame,
     operands: Sequence[Value],
-    binders: Sequence[Index],
-    order: Sequence[Index],
+    binders: Indices,
+    order: Indices,
     masks: Sequence[Mask] = (),
 ) -> Value:
     """Sum over binders of the product of the operands and the masks.
@@ -73,9 +73,7 @@ class JoinedOperands:
 
 
 def joins(
-    operands: Sequence[Iterable[Index]],
-    binders: Sequence[Index],
-    masks: Sequence[frozenset[Index]] = (),
+    operands: Sequence[Iterable[Index]], binders: Indices, masks: Sequence[frozenset[Index]] = ()
 ) -> Iterator[JoinedOperands]:
     """Yield the pairs in the order in which operands with these indices are joined."""
     sets, pending = [frozenset(o) for o in operands], list(masks)
@@ -98,7 +96,7 @@ def _masked(joint: JoinedOperands, masks: Sequence[frozenset[Index]]) -> tuple[b
 def _join_pair(
     sets: Sequence[frozenset[Index]],
     pair: tuple[int, int],
-    binders: Sequence[Index],
+    binders: Indices,
     masks: Sequence[frozenset[Index]],
 ) -> JoinedOperands:
     indices = frozenset[Index]().union(*(sets[n] for n in pair))
@@ -107,14 +105,12 @@ def _join_pair(
     return JoinedOperands(pair, summed, indices, indices.difference(summed))
 
 
-def _sum_out(frame: Frame, value: Value, binders: Sequence[Index]) -> Value:
+def _sum_out(frame: Frame, value: Value, binders: Indices) -> Value:
     which = [n for n, i in enumerate(value.axes) if i in binders]
     return frame.reduce(value, "sum", which, False, value.kind)
 
 
-def _contract_operands(
-    frame: Frame, a: Value, b: Value, binders: Sequence[Index], order: Sequence[Index]
-) -> Value:
+def _contract_operands(frame: Frame, a: Value, b: Value, binders: Indices, order: Indices) -> Value:
     """Sum over binders of a * b."""
     in_a, in_b = frozenset(a.indices), frozenset(b.indices)
     a = _sum_out(frame, a, [i for i in binders if i not in in_b])
@@ -144,9 +140,7 @@ def _is_weighted_sum(a: Value, b: Value) -> bool:
     return (in_a <= in_b or in_b <= in_a) and not named
 
 
-def _matmul(
-    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
-) -> Value | None:
+def _matmul(frame: Frame, a: Value, b: Value, shared: Indices, layout: Indices) -> Value | None:
     """Return a @ b if one index is summed and every other shared index is a batch of both."""
     if len(shared) != 1 or shared[0].group:
         return None
@@ -166,7 +160,7 @@ def _matmul(
 
 
 def _group_product(
-    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+    frame: Frame, a: Value, b: Value, shared: Indices, layout: Indices
 ) -> Value | None:
     """Return the product of a tensor that has a group with one of which all axes are summed."""
     small, large = (a, b) if frozenset(a.indices) <= frozenset(shared) else (b, a)
@@ -188,7 +182,7 @@ def _group_product(
     return Value(code, tuple(rest))
 
 
-def _is_matmul(batch: Sequence[Index], left: Sequence[Index], right: Sequence[Index]) -> bool:
+def _is_matmul(batch: Indices, left: Indices, right: Indices) -> bool:
     """True if @ multiplies operands with these axes besides the summed one."""
     if batch:
         return len(left) == len(right) == 1
@@ -206,7 +200,7 @@ def _is_direct(product: Value, a: Value, b: Value) -> bool:
 
 
 def _matmul_merged_runs(
-    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
+    frame: Frame, a: Value, b: Value, shared: Indices, layout: Indices
 ) -> Value | None:
     """Return a @ b with as few runs of adjacent indices merged into one axis as necessary.
 
@@ -232,7 +226,7 @@ def _matmul_merged_runs(
     return found
 
 
-def _run_index(run: Sequence[Index]) -> Index:
+def _run_index(run: Indices) -> Index:
     """Return the merged index of a run."""
     return Index(" ".join(i.name for i in run), " ".join(i.extent for i in run))
 
@@ -249,9 +243,7 @@ def _split_runs(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -
     return replace(value, code=code, axes=tuple(axes))
 
 
-def _adjacent_runs(
-    sides: Sequence[Sequence[Index]], shared: Sequence[Index]
-) -> list[tuple[Index, ...]]:
+def _adjacent_runs(sides: Sequence[Indices], shared: Indices) -> list[tuple[Index, ...]]:
     """Return the longest runs of indices that are adjacent in every side that has one of them.
 
     A group is in no run, as it may have no axes.
@@ -289,14 +281,12 @@ def _merge_run(frame: Frame, value: Value, run: tuple[Index, ...]) -> Value:
     return replace(value, code=flattened(value.code, *ends), axes=axes)
 
 
-def _with_run_index(indices: Sequence[Index], run: tuple[Index, ...]) -> list[Index]:
+def _with_run_index(indices: Indices, run: tuple[Index, ...]) -> list[Index]:
     """Return the indices with the run replaced by its merged index."""
     return [_run_index(run) if i is run[0] else i for i in indices if i is run[0] or i not in run]
 
 
-def _tensordot(
-    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
-) -> Value | None:
+def _tensordot(frame: Frame, a: Value, b: Value, shared: Indices, layout: Indices) -> Value | None:
     """Return the product over a group, of tensors that have no other axis in common."""
     rest = [[i for i in x.axes if i not in shared] for x in (a, b)]
     result = [i for i in layout if i not in shared]
@@ -309,9 +299,7 @@ def _tensordot(
     return Value(FunctionCall("torch.tensordot", (a.code, b.code, dims)), tuple(result))
 
 
-def _einsum(
-    frame: Frame, a: Value, b: Value, shared: Sequence[Index], layout: Sequence[Index]
-) -> Value:
+def _einsum(frame: Frame, a: Value, b: Value, shared: Indices, layout: Indices) -> Value:
     result = [i for i in layout if i not in shared]
     equation = frame.einsum_equation([a.indices, b.indices, result], layout)
     code: Code = FunctionCall("torch.einsum", (equation, a.code, b.code))

@@ -13,6 +13,7 @@ from derive.algebra.expr import Index
 from derive.algebra.substitution import replace as replaced
 from derive.lowering.ground.value import (
     Frame,
+    Indices,
     NeedsFlatGroups,
     Value,
     axis_size,
@@ -74,9 +75,7 @@ def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
     return value.call("unflatten", place, shape_of(new))
 
 
-def _gather_axis(
-    frame: Frame, value: Value, n: int, position: Value, new: Sequence[Index]
-) -> Value:
+def _gather_axis(frame: Frame, value: Value, n: int, position: Value, new: Indices) -> Value:
     """Read positions that vary along other axes; new axes replace axis n."""
     axes = value.axes
     spread = len(new) == 1 and not new[0].group
@@ -159,7 +158,7 @@ def read_together(
 
 
 def joined_positions(
-    frame: Frame, axes: Sequence[Index], positions: Sequence[Value], layout: Sequence[Index]
+    frame: Frame, axes: Indices, positions: Sequence[Value], layout: Indices
 ) -> Value:
     """Return the positions on these axes, row-major, as one; none of them where one is outside."""
     sizes = Shape(tuple(map(axis_size, axes)))
@@ -168,7 +167,7 @@ def joined_positions(
 
 
 def placed_axes(
-    source: Value, axis: Index, position: Value, binders: Sequence[Index], order: Sequence[Index]
+    source: Value, axis: Index, position: Value, binders: Indices, order: Indices
 ) -> list[Index]:
     """Return the axes of a source that is scattered along an axis and summed over binders."""
     known = (*source.indices, *position.indices)
@@ -180,8 +179,8 @@ def add_at(
     source: Value,
     axis: Index,
     position: Value,
-    binders: Sequence[Index],
-    order: Sequence[Index],
+    binders: Indices,
+    order: Indices,
     base: Code | None,
     like: Code,
     scale: Code | None = None,
@@ -216,8 +215,8 @@ def extremum_at(
     source: Value,
     axis: Index,
     position: Value,
-    binders: Sequence[Index],
-    order: Sequence[Index],
+    binders: Indices,
+    order: Indices,
     base: Code,
     kind: str,
 ) -> Value:
@@ -234,12 +233,7 @@ def extremum_at(
 
 
 def _scatter_operands(
-    frame: Frame,
-    source: Value,
-    position: Value,
-    summed: Sequence[Index],
-    result: Sequence[Index],
-    n: int,
+    frame: Frame, source: Value, position: Value, summed: Indices, result: Indices, n: int
 ) -> tuple[Code, Code]:
     """Return position and source in one shape, with one axis for all summed indices as axis n."""
     slot: tuple[Index | None, ...] = tuple(summed) if summed else (None,)
@@ -272,8 +266,8 @@ def put_at(
     frame: Frame,
     source: Value,
     targets: Sequence[tuple[Index, Value]],
-    binders: Sequence[Index],
-    order: Sequence[Index],
+    binders: Indices,
+    order: Indices,
     like: Code,
 ) -> Value:
     """Sum over binders of source * product of delta(axis, position), for several axes at once."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from derive.algebra.expr import Expr, Index, Iverson, Reduce, Rel, product_of
 from derive.algebra.logic import conjunction
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.ground.windows import ONE, ZERO, affine_position, is_given, number_of
 
 
@@ -39,7 +39,7 @@ class Summation:
         return summed_product(self.binders, self.factors)
 
 
-def summed_product(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
+def summed_product(binders: Indices, factors: Sequence[Expr]) -> Expr:
     """Return the sum of a product; the product itself without binders."""
     body = product_of(factors)
     return Reduce("sum", tuple(binders), body) if binders else body
@@ -52,7 +52,7 @@ def summed_product(binders: Sequence[Index], factors: Sequence[Expr]) -> Expr:
 # [i - j <= -c] x(i, j) =  x.triu(c)[i, j]
 
 
-def masked_triangle(scope: Scope, condition: Expr, value: Value, order: Sequence[Index]) -> Value:
+def masked_triangle(scope: Scope, condition: Expr, value: Value, order: Indices) -> Value:
     """Return the value where the condition holds, else 0; as tril or triu if possible."""
     made = _triangle(scope, condition, value)
     return scope.only_where(condition, value, order) if made is None else made

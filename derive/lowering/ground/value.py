@@ -36,6 +36,7 @@ from derive.program.torch_ir import (
 )
 
 Axes = tuple[Index | None, ...]
+Indices = Sequence[Index]
 
 
 class NeedsFlatGroups(LoweringError):
@@ -66,6 +67,9 @@ class Value:
 
 
 ZERO = Value(literal(0), kind="int", scalar=True)
+
+Added = tuple[Value, list[Expr]]
+"""The value of some addends of a sum, and the addends that are left."""
 
 
 def is_group(axis: object) -> TypeGuard[Index]:
@@ -222,7 +226,7 @@ class Frame:
             return MethodCall(value.code, "dim")
         return literal(len(value.axes))
 
-    def einsum_equation(self, sides: Sequence[Sequence[Index]], layout: Sequence[Index]) -> Code:
+    def einsum_equation(self, sides: Sequence[Indices], layout: Indices) -> Code:
         """Return the equation of an einsum; the last of the sides are the indices of the result."""
         groups = [i for i in layout if i.group]
         if len(groups) > 1 or any(i not in sides[-1] for i in groups):
@@ -241,7 +245,7 @@ class Frame:
             for a, w in pairs
         )
 
-    def permute(self, value: Value, order: Sequence[Index]) -> Value:
+    def permute(self, value: Value, order: Indices) -> Value:
         """Return the value with its axes in this order; one group at most, fixed at either end."""
         axes, code = value.axes, value.code
         if tuple(order) == axes:
@@ -262,7 +266,7 @@ class Frame:
             code = MethodCall(code, "permute", tuple(literal(axes.index(i)) for i in order))
         return replace(value, code=code, axes=tuple(order))
 
-    def expand(self, value: Value, target: Sequence[Index], like: Code) -> Value:
+    def expand(self, value: Value, target: Indices, like: Code) -> Value:
         """Return the value with every axis of target at its full size.
 
         A scalar becomes a new tensor like ``like``.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Expr, Index, Mul, Num, product_of, sum_of
+from derive.algebra.expr import Expr, Mul, Num, product_of, sum_of
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.pattern import first_match
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.nodes.access import lower_placed
 from derive.lowering.patterns import ADDED, ADDED_PLACES
 from derive.lowering.patterns.fused import added_product, biased, is_scaled_product
@@ -20,7 +20,7 @@ _MOST = 48
 """The greatest number of addends in one chain; each addend nests the code one level deeper."""
 
 
-def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+def lower_addition(scope: Scope, args: Sequence[Expr], order: Indices) -> Value:
     """Lower a + b - c ...; patterns may take several addends together."""
     values: list[tuple[Value, int]] = []
     left = list(args)
@@ -46,10 +46,7 @@ def lower_addition(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -
 
 
 def _signed_sum(
-    scope: Scope,
-    values: list[tuple[Value, int]],
-    order: Sequence[Index],
-    products: Collection[Code] = (),
+    scope: Scope, values: list[tuple[Value, int]], order: Indices, products: Collection[Code] = ()
 ) -> Value:
     """Return the signed sum of values; ``products`` are scaled matrix products."""
     if len(values) > _MOST:
@@ -115,7 +112,7 @@ def _bias_last(values: list[tuple[Value, int]]) -> list[tuple[Value, int]]:
 
 
 def _with_placed(
-    scope: Scope, args: Sequence[Expr], placed: Sequence[Expr], order: Sequence[Index]
+    scope: Scope, args: Sequence[Expr], placed: Sequence[Expr], order: Indices
 ) -> Value:
     """Add the plain terms, then scatter each placed term into the result instead of into zeros."""
     plain = [a for a in args if a not in placed]

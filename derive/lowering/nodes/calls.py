@@ -15,7 +15,7 @@ from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.numbers import math_call, whole_divisor
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.nodes.access import read
 from derive.lowering.nodes.products import chain
 from derive.notation.operation import Kind
@@ -31,7 +31,7 @@ from derive.program.torch_ir import (
 )
 
 
-def lower_call(scope: Scope, e: Call, order: Sequence[Index]) -> Value:
+def lower_call(scope: Scope, e: Call, order: Indices) -> Value:
     """Lower f(a, ...) to the torch function of the table, or to a number if all arguments are."""
     args = [scope.lower(a, order) for a in e.args]
     if e.function == "floordiv":
@@ -70,7 +70,7 @@ def _of_integers(e: Call, args: Sequence[Value]) -> Value | None:
     return tensors[0].call("clamp" if bound else e.function, *given)
 
 
-def _truncate_to_int(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+def _truncate_to_int(scope: Scope, value: Value, order: Indices) -> Value:
     if value.kind != "float":
         return value
     if value.scalar:
@@ -125,7 +125,7 @@ def _clamped(x: Code, low: Code, high: Code) -> Code:
     return MethodCall(x, "clamp", tuple(Keyword(name, code) for name, code in given.items()))
 
 
-def lower_normal(scope: Scope, e: NormalizedExp, order: Sequence[Index]) -> Value:
+def lower_normal(scope: Scope, e: NormalizedExp, order: Indices) -> Value:
     """Lower a softmax along its index, then read it at its position."""
     parts = (e.body,) if e.condition is None else (e.body, e.condition)
     inside = frozenset().union(*map(free_indices, parts)) - {e.index}
@@ -140,7 +140,7 @@ def lower_normal(scope: Scope, e: NormalizedExp, order: Sequence[Index]) -> Valu
     return read(scope, value, around.index(k), e.position)
 
 
-def _softmax_along(scope: Scope, e: NormalizedExp, k: Index, order: Sequence[Index]) -> Value:
+def _softmax_along(scope: Scope, e: NormalizedExp, k: Index, order: Indices) -> Value:
     body = substitute(e.body, {e.index: k})
     condition = None if e.condition is None else substitute(e.condition, {e.index: k})
     if condition is not None:

@@ -12,7 +12,6 @@ from derive.algebra.expr import (
     Call,
     Delta,
     Expr,
-    Index,
     Iverson,
     Not,
     Num,
@@ -25,12 +24,12 @@ from derive.algebra.expr import (
 from derive.algebra.factor import factor
 from derive.errors import LoweringError
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.nodes.access import lower_access
 from derive.program.torch_ir import Attribute, Binary, Code, Literal, Name, Unary
 
 
-def lower_condition(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+def lower_condition(scope: Scope, e: Expr, order: Indices) -> Value:
     """Lower a condition to a bool tensor, or to a Python bool if it reads no tensor."""
     free = free_indices(e)
     order = [i for i in order if i in free]
@@ -69,7 +68,7 @@ def _below_logarithm(op: str, left: Expr, right: Expr) -> tuple[Expr, Expr]:
     return left, right
 
 
-def _comparison_side(scope: Scope, e: Expr, order: Sequence[Index]) -> Value:
+def _comparison_side(scope: Scope, e: Expr, order: Indices) -> Value:
     """Return one side of a comparison; positions are exact in any dtype of the tensors."""
     value = scope.lower(factor(e), order)
     if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
@@ -82,7 +81,7 @@ def _replace_code(code: Code, old: Code, new: Code) -> Code:
     return new if code is old else code.map(lambda part: _replace_code(part, old, new))
 
 
-def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Indices) -> Value:
     values = [scope.frame.fit(scope.condition(a, order), order) for a in args]
     if not values:
         return Value(Literal("True" if op == "&" else "False"), (), "bool", True)

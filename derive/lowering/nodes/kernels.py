@@ -10,7 +10,7 @@ from derive.algebra.poly import as_poly, atom
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value, broadcast, shape_of
+from derive.lowering.ground.value import Indices, Value, broadcast, shape_of
 from derive.program.gradient_predication import wanted
 from derive.program.torch_ir import (
     Code,
@@ -24,7 +24,7 @@ from derive.program.torch_ir import (
 )
 
 
-def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
+def lower_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
     """Lower a kernel to the call of its row, with all tensors of one shape.
 
     Some kernels need equal shapes: a sum along an axis, a loss under vmap, and gelu_backward with
@@ -57,7 +57,7 @@ def lower_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     return Value(row.code({**codes, **places}), left)
 
 
-def _gather_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
+def _gather_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
     """Return the call of a kernel that reads at a position along one axis."""
     row = KERNELS[e.name]
     (i,) = e.along
@@ -66,7 +66,7 @@ def _gather_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     beside = [j for j in whole if j is not i]
     codes: dict[str, Code] = {"size": Dim(i.extent)}
     numbers = {p.name for p in row.operation.parameters}
-    axes: dict[str, Sequence[Index]] = dict.fromkeys(numbers, ())
+    axes: dict[str, Indices] = dict.fromkeys(numbers, ())
     for t in row.operation.inputs:
         axes[t.name] = [i] if t.name == row.shared else whole if t.axes else beside
     for name, a in zip(row.arguments, e.args, strict=True):
@@ -83,7 +83,7 @@ def _gather_kernel(scope: Scope, e: Kernel, order: Sequence[Index]) -> Value:
     return Value(row.code({**codes, row.places[0].name: place}), left)
 
 
-def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
+def _with_bound(e: Kernel, order: Indices) -> list[Index]:
     """Return the order with the indices that the kernel sums over, where the tensors have them.
 
     An outer index of the same name is a different one.
@@ -96,7 +96,7 @@ def _with_bound(e: Kernel, order: Sequence[Index]) -> list[Index]:
     return whole
 
 
-def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
+def lower_part(scope: Scope, e: KernelResult, order: Indices) -> Value:
     """Return one result of the call; its other results are available from then on."""
     row = KERNELS[e.name]
     numbers = {p.name for p in row.operation.parameters}
@@ -127,14 +127,14 @@ def lower_part(scope: Scope, e: KernelResult, order: Sequence[Index]) -> Value:
     return Value(Subscript(call, (literal(e.number),)), axes)
 
 
-def _kernel_argument(scope: Scope, e: Expr, axes: Sequence[Index], large: bool) -> Value:
+def _kernel_argument(scope: Scope, e: Expr, axes: Indices, large: bool) -> Value:
     """Return an argument with its own axes at full size; with all axes if ``large``."""
     own = axes if large else [i for i in axes if i in free_indices(e)]
     value = scope.as_tensor(scope.as_float(scope.lower(e, list(axes))))
     return scope.frame.expand(value, own, scope.like)
 
 
-def lower_attended(scope: Scope, e: AttentionResult, order: Sequence[Index]) -> Value:
+def lower_attended(scope: Scope, e: AttentionResult, order: Indices) -> Value:
     """Return one result of a fused attention; each tensor has the axes of its row in order."""
     row = KERNELS[e.name]
     op = row.operation
@@ -174,7 +174,7 @@ def _row_indices(e: AttentionResult, axes: Sequence[Expr]) -> list[Index]:
     return [i for axis in axes if isinstance(axis, Index) for i in e.home[axis.name]]
 
 
-def _attention_mask(scope: Scope, e: AttentionResult, seen: Expr, axes: Sequence[Index]) -> Code:
+def _attention_mask(scope: Scope, e: AttentionResult, seen: Expr, axes: Indices) -> Code:
     """Return the code of the attention mask; True means causal."""
     i, j, *_ = e.ends
     match seen:

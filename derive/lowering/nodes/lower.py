@@ -8,7 +8,7 @@ no sum eliminated is a scatter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,7 +46,7 @@ from derive.lowering.ground.context import Scope, fraction_value
 from derive.lowering.ground.guard_lowering import kept_below
 from derive.lowering.ground.numbers import over_positions
 from derive.lowering.ground.summation import Summation
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.nodes.access import lower_access
 from derive.lowering.nodes.additions import lower_addition
 from derive.lowering.nodes.calls import lower_call, lower_normal
@@ -101,7 +101,7 @@ class Lowering(Scope):
             body = with_kernels(body, self.kernels, self.find)
         return factor(recognise(body, self.find, self.absent))
 
-    def lower(self, e: Expr, order: Sequence[Index]) -> Value:
+    def lower(self, e: Expr, order: Indices) -> Value:
         """Return the code of e, which fits ``order``; ``order`` contains every free index of e."""
         if isinstance(e, Add | Mul | Pow | Call):
             # Combine small tensors before broadcasting them over the outer axes.
@@ -111,19 +111,19 @@ class Lowering(Scope):
             raise LoweringError(f"no torch code for {e!r}")
         return _NODES[type(e)](self, e, order)
 
-    def condition(self, e: Expr, order: Sequence[Index]) -> Value:
+    def condition(self, e: Expr, order: Indices) -> Value:
         key = e, tuple(order)
         if key not in self._conditions:
             self._conditions[key] = lower_condition(self, e, order)
         return self._conditions[key]
 
 
-def _param(scope: Scope, e: Param, order: Sequence[Index]) -> Value:
+def _param(scope: Scope, e: Param, order: Indices) -> Value:
     kind: Kind = "int" if e.name in scope.integers else "float"
     return Value(Name(e.name), kind=kind, scalar=True)
 
 
-def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
+def _guard(scope: Scope, e: Guard, order: Indices) -> Value:
     inner = scope.lower(e.position, order)
     bound = kept_below(e)
     if bound is not None and inner.kind == "float" and not inner.scalar:
@@ -132,12 +132,12 @@ def _guard(scope: Scope, e: Guard, order: Sequence[Index]) -> Value:
     return scope.where(test, inner, scope.lower(e.elsewhere, order), order, foreseen=True)
 
 
-def _lower_where(scope: Scope, e: Where, order: Sequence[Index]) -> Value:
+def _lower_where(scope: Scope, e: Where, order: Indices) -> Value:
     branches = scope.lower(e.then, order), scope.lower(e.other, order)
     return scope.where(scope.condition(e.condition, order), *branches, order)
 
 
-def _lower_sum_node(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
+def _lower_sum_node(scope: Scope, e: Reduce, order: Indices) -> Value:
     if e.kind != "sum":
         raise LoweringError(f"no torch code for {e!r}")
     own = rename_apart(e.indices, order)
@@ -145,7 +145,7 @@ def _lower_sum_node(scope: Scope, e: Reduce, order: Sequence[Index]) -> Value:
     return lower_sum(scope, Summation(own, factors_of(body), tuple(order)))
 
 
-def _centre(scope: Scope, e: RobustCenter, order: Sequence[Index]) -> Value:
+def _centre(scope: Scope, e: RobustCenter, order: Indices) -> Value:
     """Return the mean unless it is small beside the spread; comparisons with nan or inf fail."""
     mean, square = scope.lower(e.mean, order), scope.lower(e.square, order)
     twice = Binary("*", literal(2), MethodCall(mean.code, "square"))
@@ -153,7 +153,7 @@ def _centre(scope: Scope, e: RobustCenter, order: Sequence[Index]) -> Value:
     return replace(mean, code=FunctionCall("torch.where", (near, mean.code, literal(0))))
 
 
-_NODES: dict[type[Expr], Callable[[Scope, Any, Sequence[Index]], Value]] = {
+_NODES: dict[type[Expr], Callable[[Scope, Any, Indices], Value]] = {
     Num: lambda scope, e, order: fraction_value(e.value),
     Const: lambda scope, e, order: Value(Literal(f"math.{e.name}"), scalar=True),
     Size: lambda scope, e, order: Value(Dim(e.extent), kind="int", scalar=True),

@@ -12,7 +12,6 @@ from derive.algebra.expr import (
     Add,
     Delta,
     Expr,
-    Index,
     Iverson,
     Mul,
     Num,
@@ -35,7 +34,7 @@ from derive.lowering.ground.guard_lowering import is_zero_outside, under_conditi
 from derive.lowering.ground.numbers import math_call, quotient_of_numbers
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation, masked_triangle
-from derive.lowering.ground.value import Frame, Value, broadcast
+from derive.lowering.ground.value import Frame, Indices, Value, broadcast
 from derive.lowering.nodes.access import lower_placed
 from derive.lowering.nodes.sums import lower_mean
 from derive.lowering.patterns import PRODUCTS
@@ -53,7 +52,7 @@ _LONGEST_OF_DECIMAL = 100
 """The largest divisor that is written for a finite decimal: 1/25, but 0.044715."""
 
 
-def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+def lower_product(scope: Scope, args: Sequence[Expr], order: Indices) -> Value:
     """Lower a * b * ... / c; [condition] factors mask the product, deltas scatter it."""
     args = tuple(args)
     if any(isinstance(a, Delta) for a in args):
@@ -79,7 +78,7 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) ->
     return masked_triangle(scope, condition, value, order)
 
 
-def _distribute_over_deltas(args: Sequence[Expr], order: Sequence[Index]) -> Expr | None:
+def _distribute_over_deltas(args: Sequence[Expr], order: Indices) -> Expr | None:
     """Rewrite f*(c*x + a + delta*b) as (f*c)*x + f*a + delta*f*b, if all but x lack an axis.
 
     This saves a pass over the large tensors. Without x, masks are distributed too: the base of the
@@ -114,12 +113,12 @@ def _addends(e: Add) -> list[Expr]:
     return found
 
 
-def _lacks_axis(factors: Sequence[Expr], order: Sequence[Index]) -> bool:
+def _lacks_axis(factors: Sequence[Expr], order: Indices) -> bool:
     """True if the product of these factors lacks an axis of the order."""
     return bool(frozenset(order).difference(*map(free_indices, factors)))
 
 
-def _has_small(e: Expr, order: Sequence[Index]) -> bool:
+def _has_small(e: Expr, order: Indices) -> bool:
     """True if e, or a factor of e that is not a number, lacks an axis."""
     factors = [f for f in factors_of(e) if not isinstance(f, Num)]
     return _lacks_axis([e], order) or any(_lacks_axis([f], order) for f in factors)
@@ -134,7 +133,7 @@ def _choice_by_numbers(e: Expr) -> Expr:
     return Where(conjunction([f.condition for f in asked]), rest, Num(Fraction(0)))
 
 
-def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value:
+def _unmasked(scope: Scope, args: Sequence[Expr], order: Indices) -> Value:
     """Return the product of factors without brackets."""
     args, at = _take_mean(args, scope.frame)
     coef = Fraction(1)
@@ -158,9 +157,7 @@ def _unmasked(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Val
     return _scaled_quotient(scope, coef, above, below, order)
 
 
-def _bracket_product(
-    scope: Scope, condition: Expr, coef: Fraction, order: Sequence[Index]
-) -> Value:
+def _bracket_product(scope: Scope, condition: Expr, coef: Fraction, order: Indices) -> Value:
     """Return coef * [condition] for an integer coef."""
     test = scope.condition(condition, order)
     if test.scalar:
@@ -172,11 +169,7 @@ def _bracket_product(
 
 
 def _scaled_quotient(
-    scope: Scope,
-    coef: Fraction,
-    above: Sequence[Value],
-    below: Sequence[Value],
-    order: Sequence[Index],
+    scope: Scope, coef: Fraction, above: Sequence[Value], below: Sequence[Value], order: Indices
 ) -> Value:
     """Return coef * above... / below..., numbers first, then small tensors."""
     exact = coef.denominator == 1 and not below
@@ -227,7 +220,7 @@ def _numerator(coef: Fraction, bottom: int) -> list[Value]:
 
 
 def _divide_product(
-    scope: Scope, factors: Sequence[Value], divisor: Value, order: Sequence[Index]
+    scope: Scope, factors: Sequence[Value], divisor: Value, order: Indices
 ) -> Value:
     above = chain(scope, "*", factors, order)
     if above.scalar and divisor.scalar:
@@ -235,7 +228,7 @@ def _divide_product(
     return chain(scope, "/", [above, divisor], order)
 
 
-def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]) -> Value:
+def chain(scope: Scope, op: str, values: Sequence[Value], order: Indices) -> Value:
     result = scope.frame.fit(values[0], order)
     for value in values[1:]:
         value = scope.frame.fit(value, order)
@@ -246,7 +239,7 @@ def chain(scope: Scope, op: str, values: Sequence[Value], order: Sequence[Index]
 
 
 def _lower_power(
-    scope: Scope, base: Expr, exponent: Fraction, order: Sequence[Index]
+    scope: Scope, base: Expr, exponent: Fraction, order: Indices
 ) -> tuple[Value, bool]:
     """Return base ** |exponent|, and whether it is a divisor."""
     value = scope.lower(base, order)

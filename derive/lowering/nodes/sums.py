@@ -17,7 +17,7 @@ from derive.lowering.ground.contract import Mask, contract, elementwise_product
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation, masked_triangle
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.nodes.access import lower_placed
 from derive.lowering.patterns import MEANS, REDUCED, SUMS
 from derive.program.torch_ir import Attribute, FunctionCall
@@ -93,7 +93,7 @@ def _uncovered(s: Summation) -> list[Iverson]:
     return [m for m in _masks(s) if not any(free_indices(m) <= own for own in have)]
 
 
-def _masked_factors(scope: Scope, s: Summation, inner: Sequence[Index]) -> list[Value]:
+def _masked_factors(scope: Scope, s: Summation, inner: Indices) -> list[Value]:
     """Return the factors, each under the brackets whose indices it has."""
     masks, operands = _masks(s), []
     for a in s.others:
@@ -116,7 +116,7 @@ def _is_tensor_contraction(operands: Sequence[Value]) -> bool:
     return len(sets) > 1 and len(tensors) == len(operands)
 
 
-def _as_operand(scope: Scope, s: Summation, value: Value, order: Sequence[Index]) -> Value | None:
+def _as_operand(scope: Scope, s: Summation, value: Value, order: Indices) -> Value | None:
     """Return the brackets as numbers, to be multiplied by the only factor and summed.
 
     None if the product, masked, has no more axes than one of the two.
@@ -131,7 +131,7 @@ def _as_operand(scope: Scope, s: Summation, value: Value, order: Sequence[Index]
 
 
 def _apply_masks(
-    scope: Scope, operands: list[Value], brackets: Sequence[Iverson], order: Sequence[Index]
+    scope: Scope, operands: list[Value], brackets: Sequence[Iverson], order: Indices
 ) -> tuple[list[Value], list[Mask]]:
     """Return the operands, and masks for brackets whose indices no single operand covers.
 
@@ -166,7 +166,7 @@ def _applied(operands: list[Value], masks: Sequence[Mask]) -> tuple[list[Value],
     return operands, left
 
 
-def _mask(scope: Scope, bracket: Iverson, order: Sequence[Index]) -> Mask:
+def _mask(scope: Scope, bracket: Iverson, order: Indices) -> Mask:
     """Return the bracket as a mask of values that have its indices."""
 
     def applied(value: Value) -> Value:

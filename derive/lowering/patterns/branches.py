@@ -15,7 +15,6 @@ from derive.algebra.expr import (
     Add,
     Call,
     Expr,
-    Index,
     Iverson,
     Not,
     Num,
@@ -33,13 +32,11 @@ from derive.algebra.logic import negate
 from derive.algebra.poly import base_and_power, raised
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.guard_lowering import under_condition
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Added, Indices, Value
 from derive.program.torch_ir import Code, FunctionCall, MethodCall, Unary
 
 
-def added_branches(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def added_branches(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return [c]*a + [not c]*b as one ``where``, and the other addends."""
     for pair, (condition, then, other) in complements(addends):
         test = scope.condition(condition, order)
@@ -49,9 +46,7 @@ def added_branches(
     return None
 
 
-def scaled_by_branches(
-    scope: Scope, factors: Sequence[Expr], order: Sequence[Index]
-) -> Value | None:
+def scaled_by_branches(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
     """Return x*([c] + s*[not c]) as one ``where``, without a tensor for the numbers."""
     for a in factors:
         pairs = complements(a.args) if isinstance(a, Add) and len(a.args) == 2 else ()
@@ -106,9 +101,7 @@ _Powers = dict[Expr, Fraction]
 _Choice = tuple[Expr, Expr, Expr]
 
 
-def added_clamp(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def added_clamp(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return [c]*a + [not c]*b as one of these calls, and the other addends."""
     for pair, choice in complements(addends):
         for found in (_clamp_symmetric, _clamp_between, _beyond):
@@ -118,7 +111,7 @@ def added_clamp(
     return None
 
 
-def _clamp_symmetric(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
+def _clamp_symmetric(scope: Scope, choice: _Choice, order: Indices) -> Value | None:
     """where(|x| <= d, s*x, s*d*sign(x))."""
     match choice:
         case Rel("<=" | "<" as op, Call("abs", (x,)), d), then, other if is_number(d):
@@ -145,7 +138,7 @@ def _clamp_symmetric(scope: Scope, choice: _Choice, order: Sequence[Index]) -> V
     return None
 
 
-def _clamp_between(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
+def _clamp_between(scope: Scope, choice: _Choice, order: Indices) -> Value | None:
     """where(x <= a, a, where(x >= b, b, x)), or with the upper bound first."""
     outer = _bound_side(choice)
     if outer is None or not isinstance(choice[2], Add) or len(choice[2].args) != 2:
@@ -173,7 +166,7 @@ def _bound_side(choice: _Choice) -> tuple[Expr, bool] | None:
     return None
 
 
-def _beyond(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | None:
+def _beyond(scope: Scope, choice: _Choice, order: Indices) -> Value | None:
     """where(x <= t, v, x) or where(x >= t, v, x)."""
     match choice:
         case Rel("<=", x, t), v, other if other is x and is_number(t) and is_number(v):
@@ -184,7 +177,7 @@ def _beyond(scope: Scope, choice: _Choice, order: Sequence[Index]) -> Value | No
     return None
 
 
-def _threshold(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Value | None:
+def _threshold(scope: Scope, args: Sequence[Expr], order: Indices) -> Value | None:
     level = _float_tensor(scope, args[0], order)
     if level is None:
         return None
@@ -192,7 +185,7 @@ def _threshold(scope: Scope, args: Sequence[Expr], order: Sequence[Index]) -> Va
     return replace(level, code=FunctionCall("torch.threshold", (level.code, *numbers)))
 
 
-def _float_tensor(scope: Scope, x: Expr, order: Sequence[Index]) -> Value | None:
+def _float_tensor(scope: Scope, x: Expr, order: Indices) -> Value | None:
     value = scope.frame.fit(scope.lower(x, order), order)
     return None if value.scalar or value.kind != "float" else value
 

@@ -46,7 +46,7 @@ from derive.calculus.reindexing import part_of_range
 from derive.kernels.kernel_spec import AttentionResult, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import NeedsFlatGroups, Value
+from derive.lowering.ground.value import Added, Indices, NeedsFlatGroups, Value
 from derive.lowering.ground.windows import (
     ONE,
     ZERO,
@@ -73,17 +73,13 @@ class _Piece:
     body: Expr
 
 
-def product_in_pieces(
-    scope: Scope, factors: Sequence[Expr], order: Sequence[Index]
-) -> Value | None:
+def product_in_pieces(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
     """Return the product as a concatenation, cut at the edges of its brackets."""
     cut = addends_in_pieces(scope, (Mul(tuple(factors)),), order)
     return None if cut is None else cut[0]
 
 
-def addends_in_pieces(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def addends_in_pieces(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return the addends that brackets cut along one index as a concatenation, and the others.
 
     None if no index of the order is cut at places whose order is certain.
@@ -195,7 +191,7 @@ def _substitute_relations(e: Expr, known: Mapping[Expr, bool | None]) -> Expr:
 
 
 def _concatenate_pieces(
-    scope: Scope, pieces: Sequence[_Piece], i: Index, order: Sequence[Index]
+    scope: Scope, pieces: Sequence[_Piece], i: Index, order: Indices
 ) -> Value | None:
     """Concatenate the pieces, with zeros between them."""
     if not any(any(accesses(p.body)) for p in pieces):
@@ -222,7 +218,7 @@ def _concatenate_pieces(
     return Value(code, target, kind)
 
 
-def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) -> Value | None:
+def zero_outside(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
     """Drop the brackets outside of which the only tensor of the product reads zeros."""
     rest = [a for a in factors if not isinstance(a, Iverson | Num | Size)]
     if len(rest) != 1 or not isinstance(rest[0], Access) or len(rest) == len(factors):
@@ -237,9 +233,7 @@ def zero_outside(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) 
     return scope.lower(Mul(tuple(kept)), order)
 
 
-def number_outside(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def number_outside(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return [c] X[e] + [not c] v as X padded with the number v, and the other addends.
 
     c holds exactly where the window is on the axis.

@@ -38,7 +38,7 @@ from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.patterns.convolutions import (
     Operands,
     average,
@@ -144,11 +144,7 @@ def _distribute_sum(s: Summation) -> list[Summation]:
 
 
 def _spread_over_windows(
-    scope: Scope,
-    s: Summation,
-    factors: Sequence[Expr],
-    windows: Sequence[Sliding],
-    axes: Sequence[Index],
+    scope: Scope, s: Summation, factors: Sequence[Expr], windows: Sequence[Sliding], axes: Indices
 ) -> Value | None:
     """Lower a value that is constant along whole windows without gaps."""
     plain = all(w.is_torch and w.counted and w.before == Polynomial({}) for w in windows)
@@ -168,7 +164,7 @@ def _deltas(s: Summation) -> dict[Index, Delta]:
     return {i: deltas[i] for i in axes} if len(axes) == every <= _MOST_AXES else {}
 
 
-def _with_any(factors: Sequence[Expr], indices: Sequence[Index]) -> tuple[list[Expr], list[Expr]]:
+def _with_any(factors: Sequence[Expr], indices: Indices) -> tuple[list[Expr], list[Expr]]:
     """Return the factors that have any of the indices, and the others."""
     have = [f for f in factors if not free_indices(f).isdisjoint(indices)]
     return have, [f for f in factors if f not in have]

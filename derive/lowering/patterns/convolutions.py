@@ -14,7 +14,7 @@ from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import NeedsFlatGroups, Value, axis_size
+from derive.lowering.ground.value import Indices, NeedsFlatGroups, Value, axis_size
 from derive.lowering.ground.views import flattened, unflattened
 from derive.lowering.ground.windows import ONE, ZERO, number_of, pad
 from derive.lowering.patterns.unfold import Sliding, fit_windows
@@ -92,9 +92,7 @@ def weight_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding]) -> Va
     return _from_part_axes(code, parts, offsets, windows)
 
 
-def input_gradient(
-    scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
-) -> Value:
+def input_gradient(scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Indices) -> Value:
     """The first operand scattered over windows by the second: the gradient of conv in its input."""
     y = _arranged(scope, o, 0, (o.first, o.read), windows)
     w = _arranged(scope, o, 1, (o.read, o.second), windows)
@@ -108,9 +106,7 @@ def input_gradient(
     return _from_part_axes(code, parts, axes, windows)
 
 
-def conv_transpose(
-    scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Sequence[Index]
-) -> Value:
+def conv_transpose(scope: Scope, o: Operands, windows: Sequence[Sliding], axes: Indices) -> Value:
     """The first operand scattered over windows by the second, on axes of any size."""
     parts = _batched(o.first, o.read)
     y = _arranged(scope, o, 0, parts, windows)
@@ -221,7 +217,7 @@ def _with_part_axes(scope: Scope, value: Value, parts: Sequence[_Part], axes: _P
 
 
 def _from_part_axes(
-    code: Code, parts: Sequence[_Part], axes: Sequence[Index], windows: Sequence[Sliding]
+    code: Code, parts: Sequence[_Part], axes: Indices, windows: Sequence[Sliding]
 ) -> Value:
     """Return the code as a value with an axis for each index."""
     code = _flip_turned_axes(code, len(parts), axes, windows)
@@ -233,9 +229,7 @@ def _from_part_axes(
     return Value(code, (*(i for part in parts for i in part), *axes))
 
 
-def _flip_turned_axes(
-    code: Code, start: int, axes: Sequence[Index], windows: Sequence[Sliding]
-) -> Code:
+def _flip_turned_axes(code: Code, start: int, axes: Indices, windows: Sequence[Sliding]) -> Code:
     """Return the code with those axes flipped that a window counts from their end.
 
     The first of ``axes`` is at position ``start``.
@@ -292,7 +286,7 @@ def _amount_per_axis(scope: Scope, amounts: Sequence[Polynomial]) -> Code:
     return codes[0] if len(set(codes)) == 1 else Tuple(codes)
 
 
-def _part_shape(parts: Sequence[_Part], axes: Sequence[Index]) -> Shape:
+def _part_shape(parts: Sequence[_Part], axes: Indices) -> Shape:
     """Return the shape of a tensor with one axis for each part, then these axes."""
     single = (axis_size(part[0]) if len(part) == 1 else _product_of_sizes(part) for part in parts)
     return Shape((*single, *(axis_size(i) for i in axes)))

@@ -26,7 +26,7 @@ from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.contract import JoinedOperands, contract, joins
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.ground.windows import zero_padded
 from derive.program.torch_ir import Code, Dim, FunctionCall, MethodCall, Name, Unary, literal
 
@@ -46,7 +46,7 @@ class Running:
 
 
 def running(
-    bounds: Bounds, binders: Sequence[Index], condition: Expr, factors: Sequence[Expr] = ()
+    bounds: Bounds, binders: Indices, condition: Expr, factors: Sequence[Expr] = ()
 ) -> Running | None:
     """Return the condition as a comparison of a binder with an index of the same extent.
 
@@ -66,7 +66,7 @@ def running(
     return min(candidates, key=lambda found: found.index in free, default=None)
 
 
-def compared_indices(bounds: Bounds, binders: Sequence[Index], c: Expr) -> Running | None:
+def compared_indices(bounds: Bounds, binders: Indices, c: Expr) -> Running | None:
     """Return the relation if it is 0 <= +-(binder - index) or 0 < +-(binder - index)."""
     if not isinstance(c, Rel) or c.op not in ("<", "<="):
         return None
@@ -161,11 +161,7 @@ def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
 
 
 def _is_cheaper(
-    along: Running,
-    kept: Sequence[Expr],
-    weights: Sequence[Expr],
-    shared: Sequence[Index],
-    inside: Sequence[Index],
+    along: Running, kept: Sequence[Expr], weights: Sequence[Expr], shared: Indices, inside: Indices
 ) -> bool:
     """True if the cumulative sum has fewer multiplications than the masked product.
 

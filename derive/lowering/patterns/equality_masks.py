@@ -33,7 +33,7 @@ from derive.calculus.guard_insertion import safe_where_read
 from derive.calculus.guards import simplify_guards, with_guards_outside
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.patterns.unfold import runs_over
 
 _Equality = tuple[Index, Expr]
@@ -42,14 +42,14 @@ _Equality = tuple[Index, Expr]
 
 def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
     """Return the sum with its equalities eliminated."""
-    found: tuple[Sequence[Index], Sequence[Expr]] = s.binders, s.factors
+    found: tuple[Indices, Sequence[Expr]] = s.binders, s.factors
     while (simpler := _without_one(scope, *found)) is not None:
         found = simpler
     return None if found[1] is s.factors else scope.lower(summed_product(*found), s.order)
 
 
 def _without_one(
-    scope: Scope, binders: Sequence[Index], args: Sequence[Expr]
+    scope: Scope, binders: Indices, args: Sequence[Expr]
 ) -> tuple[list[Index], list[Expr]] | None:
     bounds = scope.frame.bounds
     for n, f in enumerate(args):
@@ -106,7 +106,7 @@ def _is_of_itself(c: Expr, value: Expr) -> bool:
     return all((x.position if isinstance(x, Guard) else x) is value for x in sides)
 
 
-def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | None:
+def _equality(bounds: Bounds, c: Expr, binders: Indices) -> _Equality | None:
     if not (isinstance(c, Rel) and c.op == "=="):
         return None
     for index, value in ((c.left, c.right), (c.right, c.left)):
@@ -127,7 +127,7 @@ def _equality(bounds: Bounds, c: Expr, binders: Sequence[Index]) -> _Equality | 
 
 
 def _solve_summed_index(
-    bounds: Bounds, index: Index, value: Expr, binders: Sequence[Index]
+    bounds: Bounds, index: Index, value: Expr, binders: Indices
 ) -> _Equality | None:
     """Solve for the only summed index of the value; None if there is no single one."""
     form = bounds.form(value)

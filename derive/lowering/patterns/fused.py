@@ -15,18 +15,17 @@ call too: ``derive.program.gemm_fusion``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, free_indices
+from derive.algebra.expr import Expr, Mul, Num, Reduce, free_indices
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.ground.views import flattened
 from derive.program.torch_ir import Binary, Code, FunctionCall, Keyword, Literal, MethodCall, Tuple
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 
-def is_scaled_product(e: Expr, order: Sequence[Index]) -> bool:
+def is_scaled_product(e: Expr, order: Indices) -> bool:
     """True if e is c * Sum_k a(.., i, k)*b(.., k, j), with all axes of the order."""
     match e:
         case Mul((Num(c), Reduce("sum", (k,), Mul((a, b))))) if c != 0:

@@ -33,7 +33,7 @@ from derive.calculus.lets import Let
 from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.program.torch_ir import Binary, FunctionCall, Literal, literal
 
 _FEW = 16
@@ -257,7 +257,7 @@ def _weighted(scope: Scope, s: Summation, side: _Side, weight: NormalizedExp) ->
     return operands.call("rt.mean_where_adjoint", f, [operands.elements(level)], [at_bounds])
 
 
-def _sides(scope: Scope, binders: Sequence[Index], condition: Expr) -> Iterator[_Side]:
+def _sides(scope: Scope, binders: Indices, condition: Expr) -> Iterator[_Side]:
     """Yield each comparison of elements along one binder with bounds that lack it."""
     conditions = _opened(scope, condition)
     for c in conditions:

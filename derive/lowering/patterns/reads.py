@@ -13,7 +13,7 @@ from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_at
 from derive.lowering.ground.numbers import has_positions
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.ground.windows import AxisRead
 from derive.program.torch_ir import Conditional, Dim, Literal, Name, joined, literal
 
@@ -84,9 +84,7 @@ def may_lack_positions(scope: Scope, position: Expr, extent: str) -> bool:
     return may_be_empty_axis(scope, position, extent) and not has_positions(scope.frame, extent)
 
 
-def zero_if_empty(
-    scope: Scope, value: Value, needed: Sequence[str], order: Sequence[Index]
-) -> Value:
+def zero_if_empty(scope: Scope, value: Value, needed: Sequence[str], order: Indices) -> Value:
     """Return the value, or zeros if one of the extents is empty."""
     needed = [e for e in dict.fromkeys(needed) if not has_positions(scope.frame, e)]
     if not needed:

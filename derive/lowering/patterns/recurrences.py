@@ -13,7 +13,6 @@ both k and l.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -26,7 +25,7 @@ from derive.calculus.softmax import NormalizedExp
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.patterns.cumulative import (
     Running,
     RunningSum,
@@ -175,14 +174,14 @@ def _taken_along(scope: Scope, weight: NormalizedExp, along: Running) -> tuple[E
     return tuple(substitute(c, {k: along.index}) for c in taken)
 
 
-def _summand(scope: Scope, found: RunningSum, order: Sequence[Index]) -> Value:
+def _summand(scope: Scope, found: RunningSum, order: Indices) -> Value:
     """Return x at full size, with the index in place of the binder."""
     x = substitute(found.x, {found.along.binder: found.along.index})
     value = scope.as_float(scope.frame.fit(scope.lower(x, order), order))
     return scope.frame.expand(value, order, scope.like)
 
 
-def with_axes_of(scope: Scope, value: Value, order: Sequence[Index]) -> Value:
+def with_axes_of(scope: Scope, value: Value, order: Indices) -> Value:
     """Return the value with one axis for each index of order, of size 1 if it lacks the index."""
     value = scope.frame.fit(scope.as_float(value), order)
     return scope.frame.fill(value, [i if i in value.axes or i.group else None for i in order])

@@ -43,15 +43,13 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.numbers import whole_divisor
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value, broadcast
+from derive.lowering.ground.value import Added, Indices, Value, broadcast
 from derive.lowering.ground.windows import AxisRead, is_given, number_of
 from derive.lowering.patterns.recurrences import with_axes_of
 from derive.program.torch_ir import Binary, FunctionCall
 
 
-def added_ring(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def added_ring(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return the two branches as one rolled tensor, and the other addends."""
     cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
     for pair in combinations(cut, 2):
@@ -129,7 +127,7 @@ def read_ring(scope: Scope, r: AxisRead) -> Value | None:
     return None if i in r.value.axes else _roll_axis(scope, r.value.at(r.n, i), i, -shift)
 
 
-def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Sequence[Index]) -> Value | None:
+def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
     """f((i + c) % size) g((i + c) % size) = (f g).roll(-c)[i]."""
     for i in order:
         found: dict[Polynomial, list[tuple[Expr, Expr]]] = {}
@@ -258,9 +256,7 @@ def _steps(place: Polynomial) -> tuple[Mapping[Index, int], Polynomial | None]:
     return {i: step for i, step in steps.items() if step is not None}, found.constant
 
 
-def added_remainder(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def added_remainder(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """x - n*floor(x/n) = x % n, of integers."""
     found = remainder(sum_of(addends))
     if found is None:

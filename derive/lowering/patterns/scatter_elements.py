@@ -43,7 +43,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import add_at, joined_positions, of_any_size, placed_axes, put_at
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value, axis_size, zeros
+from derive.lowering.ground.value import Indices, Value, axis_size, zeros
 from derive.lowering.ground.windows import (
     Window,
     affine_window,
@@ -90,7 +90,7 @@ Placed = tuple[Value, bool]
 """The value, and whether it was added into the base."""
 
 
-def as_summation(e: Expr, order: Sequence[Index]) -> Summation:
+def as_summation(e: Expr, order: Indices) -> Summation:
     """Return a product, at most one of whose factors is a sum with deltas, as one sum."""
     binders: tuple[Index, ...] = ()
     factors: list[Expr] = []
@@ -117,7 +117,7 @@ def is_placed(e: Expr) -> bool:
     return any(isinstance(f, Delta) for f in as_summation(e, ()).factors)
 
 
-def at_the_same_places(addends: Sequence[Expr], order: Sequence[Index]) -> list[Expr]:
+def at_the_same_places(addends: Sequence[Expr], order: Indices) -> list[Expr]:
     """Return the addends, merging those with equal positions: delta(i, e)*(f + g)."""
     found: dict[tuple[Expr, ...], list[Summation]] = {}
     made: list[Expr] = []
@@ -261,7 +261,7 @@ def _outermost(deltas: Sequence[Delta]) -> Delta:
 
 
 def _is_target(
-    axis: Expr, position: Expr, binders: Sequence[Index], targets: Sequence[tuple[Index, Expr]]
+    axis: Expr, position: Expr, binders: Indices, targets: Sequence[tuple[Index, Expr]]
 ) -> bool:
     """True if the term is scattered along this axis; otherwise the delta is a comparison."""
     if not isinstance(axis, Index) or axis in binders or axis in free_indices(position):
@@ -273,7 +273,7 @@ def _is_target(
     return axis not in taken and axis not in read and free_indices(position).isdisjoint(taken)
 
 
-def _summed_first(factors: Sequence[Expr], indices: Sequence[Index]) -> list[Expr]:
+def _summed_first(factors: Sequence[Expr], indices: Indices) -> list[Expr]:
     """Return the factors of the sum over these indices, with invariant factors outside."""
     inside = [f for f in factors if not free_indices(f).isdisjoint(indices)]
     if not indices_of(inside).issuperset(indices):
@@ -450,7 +450,7 @@ def _zero_if_no_axis(scope: Scope, value: Value, p: Placement) -> Value:
     return zero_if_empty(scope, value, needed, value.indices)
 
 
-def _is_free(position: Expr, summed: Sequence[Index]) -> bool:
+def _is_free(position: Expr, summed: Indices) -> bool:
     """True if the position has summed indices only, and reads no tensor."""
     free = free_indices(position)
     reads = any(isinstance(x, Access | Guard) for x in walk(position))

@@ -30,7 +30,7 @@ from derive.algebra.substitution import rename_apart, substitute
 from derive.lowering.ground.axis_order import renaming
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Added, Indices, Value
 from derive.lowering.patterns.segment_reductions import (
     Match,
     added_at,
@@ -88,9 +88,7 @@ def _brackets_beside_matches(s: Summation, matches: Sequence[Match]) -> list[Exp
 # a(g) + c Sum_n [s[n] == g] f(n)  =  a.index_add(s, f, alpha=c)[g]
 
 
-def added_by_place(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def added_by_place(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return all addends as one scatter into the sum of the others."""
     for e in addends:
         others = [a for a in addends if a is not e]
@@ -107,7 +105,7 @@ def added_by_place(
 
 
 def _by_place(
-    scope: Scope, e: Expr, order: Sequence[Index]
+    scope: Scope, e: Expr, order: Indices
 ) -> Iterator[tuple[Match, list[Expr], tuple[Index, ...]]]:
     """Yield (match, numeric factors, indices) of a sum that has all axes of the order."""
     total = next((f for f in factors_of(e) if isinstance(f, Reduce) and f.kind == "sum"), None)

@@ -41,7 +41,7 @@ from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import contract
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value
+from derive.lowering.ground.value import Indices, Value
 from derive.lowering.patterns.cumulative import Running, compared_indices
 from derive.lowering.patterns.recurrences import with_axes_of
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Literal, literal
@@ -297,7 +297,7 @@ def _joined(
 
 
 def _recurrence(
-    scope: Scope, along: Running, factor: Expr, segment: Segment, order: Sequence[Index]
+    scope: Scope, along: Running, factor: Expr, segment: Segment, order: Indices
 ) -> Value | None:
     """Return Sum_k x(k) Prod_l a(l), l between the index t and the binder k; None of integers.
 

@@ -43,7 +43,7 @@ from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.contract import contract, elementwise_product
 from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, placed_axes, read_at
 from derive.lowering.ground.summation import Summation, summed_product
-from derive.lowering.ground.value import Value, axis_size, broadcast, shape_of
+from derive.lowering.ground.value import Indices, Value, axis_size, broadcast, shape_of
 from derive.lowering.patterns.equality_masks import with_value
 from derive.program.torch_ir import (
     Binary,
@@ -176,7 +176,7 @@ def _position_or_spare(scope: Scope, match: Match) -> Value | None:
     return scope.where(scope.condition(match.inside, order), value, outside, order)
 
 
-def _shape_with_spare(match: Match, axes: Sequence[Index]) -> Code:
+def _shape_with_spare(match: Match, axes: Indices) -> Code:
     """Return a shape with one more position along the index, unless all are in range."""
     one_more: Code = Binary("+", Dim(match.index.extent), literal(1))
     spare = None if match.certain else match.index
@@ -193,9 +193,7 @@ def _without_spare(scope: Scope, match: Match, value: Value) -> Value:
 # Values added, or compared, at places
 
 
-def _segment_sum(
-    scope: Scope, match: Match, binders: Sequence[Index], order: Sequence[Index]
-) -> Value | None:
+def _segment_sum(scope: Scope, match: Match, binders: Indices, order: Indices) -> Value | None:
     summed = [i for i in binders if i in free_indices(match.position)]
     # Keep inf next to its brackets: inf times a count of 0 would be nan.
     inf = Const("inf")
@@ -221,8 +219,8 @@ def added_at(
     scope: Scope,
     match: Match,
     content: Expr,
-    summed: Sequence[Index],
-    order: Sequence[Index],
+    summed: Indices,
+    order: Indices,
     base: Code | None = None,
     scale: Code | None = None,
 ) -> Value | None:
@@ -274,7 +272,7 @@ def _segment_extremum(scope: Scope, let: Let, match: Match, nothing: Value) -> V
 
 
 def _segment_logsumexp(
-    scope: Scope, match: Match, top: Value, source: Value, position: Value, binders: Sequence[Index]
+    scope: Scope, match: Match, top: Value, source: Value, position: Value, binders: Indices
 ) -> Value:
     """top + log(Sum exp(source - top)), with 0 for an infinite top."""
     frame = scope.frame
@@ -329,8 +327,8 @@ def _contract_lookup(
     match: Match,
     value: Value,
     beside: Sequence[Expr],
-    summed: Sequence[Index],
-    around: Sequence[Index],
+    summed: Indices,
+    around: Indices,
 ) -> Value:
     """Return the looked-up value, 0 out of range, contracted with the other factors."""
     own = free_indices(match.position)
@@ -397,9 +395,7 @@ def _is_table(scope: Scope, match: Match, factors: Sequence[Expr]) -> bool:
     )
 
 
-def _read_from_table(
-    scope: Scope, match: Match, content: Expr, around: Sequence[Index]
-) -> Value | None:
+def _read_from_table(scope: Scope, match: Match, content: Expr, around: Indices) -> Value | None:
     """Return the content at all positions of the index, read at the given positions."""
     inner = with_binders(around, (match.index,), content)
     value = scope.frame.squeeze(scope.lower(content, inner))
@@ -412,7 +408,7 @@ def _read_from_table(
 
 
 def _times_beside(
-    scope: Scope, match: Match, value: Value, beside: Sequence[Expr], around: Sequence[Index]
+    scope: Scope, match: Match, value: Value, beside: Sequence[Expr], around: Indices
 ) -> Value:
     """Return the looked-up value times the other factors; a mask excludes both together."""
     conditions = [a.condition for a in beside if isinstance(a, Iverson)]

@@ -28,7 +28,7 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import substitute
 from derive.calculus.equality_rules import range_of
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import ZERO, Value
+from derive.lowering.ground.value import ZERO, Added, Indices, Value
 from derive.lowering.ground.windows import padded_along
 from derive.notation.operation import Kind
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
@@ -40,9 +40,7 @@ Cases = dict[tuple[int, ...], list[Expr]]
 """The values by position, in the order of the axes."""
 
 
-def stacked(
-    scope: Scope, addends: Sequence[Expr], order: Sequence[Index]
-) -> tuple[Value, list[Expr]] | None:
+def stacked(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
     """Return the cases along some axes as one tensor, and the other addends."""
     found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
     for e in addends:
@@ -58,9 +56,7 @@ def stacked(
     return None
 
 
-def _block(
-    scope: Scope, axes: tuple[Index, ...], cases: Cases, order: Sequence[Index]
-) -> Value | None:
+def _block(scope: Scope, axes: tuple[Index, ...], cases: Cases, order: Indices) -> Value | None:
     """Return the cases as one tensor, unless they are too sparse."""
     spans = [(min(along), max(along)) for along in zip(*cases, strict=True)]
     lengths = [last - first + 1 for first, last in spans]
@@ -98,7 +94,7 @@ def _block(
 
 
 def _stacked_case(
-    scope: Scope, e: Expr, order: Sequence[Index]
+    scope: Scope, e: Expr, order: Indices
 ) -> tuple[tuple[Index, ...], tuple[int, ...], Expr]:
     """Return (axes, positions, f) if e = delta(axes, positions)*f; no axes otherwise.
 
