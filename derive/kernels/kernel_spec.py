@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -370,8 +369,6 @@ def _keyword(k: ast.keyword) -> Code:
 # ------------------------------------------------------------------------------------ applicability
 # Kernels that are valid only for some parameters, with the equation as fallback.
 
-_COMPARED = {"<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne}
-
 
 def where_it_is(row: KernelSpec, given: Mapping[str, Poly]) -> ex.Expr | None:
     """The kernel of these arguments, with the equation as fallback; None if it never applies."""
@@ -400,4 +397,4 @@ def _compare_numbers(condition: ex.Expr) -> bool | None:
     if any(t.factors for terms in sides for t in terms):
         return None
     left, right = (sum(t.coef for t in terms) for terms in sides)
-    return bool(_COMPARED[condition.op](left, right))
+    return bool(ex.RELATIONS[condition.op](left, right))

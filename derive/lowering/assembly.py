@@ -41,6 +41,7 @@ from derive.program.guard_elimination import unguarded
 from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
 from derive.program.mixed_precision import (
     NAMES,
+    PLAIN,
     Precision,
     all_wide,
     cast_where_made,
@@ -52,8 +53,6 @@ from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
 from derive.program.torch_ir import Name, names_in, values_in
-
-NO_PRECISION = Precision()
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class Body:
 
     spec: BodySpec
     lines: tuple[Line, ...]
-    precision: Precision = NO_PRECISION
+    precision: Precision = PLAIN
     needs: tuple[Needs, ...] = ()
     """The gradients that need each line, once they are predicated."""
     log: tuple[Logged, ...] = ()

@@ -63,9 +63,8 @@ class Savings:
 class InPlaceWriter:
     """Rewrites lines in place, one after another.
 
-    ``results`` are the returned names. ``places`` has the positions
-    of inputs among the arguments. ``taken`` are the names in use. ``is_large`` says which shapes
-    are worth the rewrite.
+    ``results`` are the returned names, ``taken`` those in use. ``places`` has the positions of
+    inputs among the arguments. ``is_large`` says which shapes are worth the rewrite.
     """
 
     results: Collection[str]

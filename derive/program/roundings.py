@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from enum import IntEnum
 from math import frexp, inf
 
+from derive.algebra.expr import RELATIONS
 from derive.program import flop_rules
 from derive.program.cse import Line
 from derive.program.dataflow import Forward
@@ -76,7 +77,6 @@ class _More(Exception):
     """A value is rounded more than once."""
 
 
-_COMPARES = frozenset("< <= > >= == !=".split())
 _DIGITS = 8
 """The binary digits of bfloat16; float16 has more, and covers all exponents this small."""
 
@@ -132,7 +132,7 @@ class _RoundedBody(Forward[Has]):
             return Has.NUMBER
         if op in ("&", "|") and max(left, right) <= Has.UNIT:
             return Has.UNIT
-        if op in _COMPARES:
+        if op in RELATIONS:
             if max(left, right) > Has.INTEGER:
                 self._tells(code)
             return Has.UNIT

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from derive.algebra.expr import RELATIONS
 from derive.algebra.poly import Poly, add, constant, mul, scale
 from derive.notation.operation import Kind
 from derive.program.dataflow import Forward, Statement
@@ -73,7 +74,6 @@ _DTYPES = {
     "torch.int64": DType("int"),
     "torch.bool": DType("bool"),
 }
-_COMPARES = frozenset("< <= > >= == !=".split())
 _COUNTS = ("sum", "prod", "cumsum", "cumprod")
 """Reductions of truth values to their number."""
 _SELECTS = TORCH_OPS["index_select"]
@@ -224,7 +224,7 @@ class Types(Forward[Any]):
         if op in ("&", "|"):
             return self._made(ELEMENTWISE, tuple(x for x in (a, b) if x is not NUMBER), {})
         made = self._made(MATMUL if op == "@" else ELEMENTWISE, (a, b), {})
-        if op in _COMPARES:
+        if op in RELATIONS:
             return replace(made, kind="bool")
         return made if op != "/" or made.kind == "float" else replace(made, kind=None)
 

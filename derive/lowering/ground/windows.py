@@ -38,6 +38,11 @@ class Window:
         return self.start - reach, self.start + ONE
 
 
+def unguarded_position(position: Expr) -> Expr:
+    """Return a position without its guard."""
+    return position.position if isinstance(position, Guard) else position
+
+
 def affine_position(bounds: Bounds, position: Expr) -> Affine | None:
     """Return the coefficient of each index and the constant part; None if not affine."""
     form = bounds.form(position)
@@ -97,8 +102,7 @@ class AxisRead:
 def axis_read(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
     axis = value.axes[n]
     assert axis is not None
-    bare = position.position if isinstance(position, Guard) else position
-    along = affine_window(scope.frame.bounds, bare)
+    along = affine_window(scope.frame.bounds, unguarded_position(position))
     if along is not None and along.index in value.axes:
         along = None
     return AxisRead(value, n, position, scope.frame.position(value.axes, n), axis.extent, along)

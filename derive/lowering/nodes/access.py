@@ -13,12 +13,11 @@ from derive.lowering.ground.gather import read_together
 from derive.lowering.ground.pattern import first_match
 from derive.lowering.ground.summation import Summation
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import axis_read
+from derive.lowering.ground.windows import axis_read, unguarded_position
 from derive.lowering.patterns import PLACED, PLACEMENTS, READS
 from derive.lowering.patterns.digits import read_as_one
 from derive.lowering.patterns.reads import may_lack_positions
 from derive.lowering.patterns.scatter_elements import Placed, placement
-from derive.lowering.patterns.unfold import unguarded_position
 from derive.program.torch_ir import Code
 
 

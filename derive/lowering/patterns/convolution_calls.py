@@ -39,6 +39,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value
+from derive.lowering.ground.windows import unguarded_position
 from derive.lowering.patterns.convolutions import (
     Operands,
     average,
@@ -49,13 +50,7 @@ from derive.lowering.patterns.convolutions import (
     pool_gradient,
     weight_gradient,
 )
-from derive.lowering.patterns.unfold import (
-    Sliding,
-    nonnegative_form,
-    runs_over,
-    sliding,
-    unguarded_position,
-)
+from derive.lowering.patterns.unfold import Sliding, nonnegative_form, runs_over, sliding
 
 _MOST_AXES = 3
 

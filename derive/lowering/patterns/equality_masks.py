@@ -34,6 +34,7 @@ from derive.calculus.guards import simplify_guards, with_guards_outside
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value
+from derive.lowering.ground.windows import unguarded_position
 from derive.lowering.patterns.unfold import runs_over
 
 _Equality = tuple[Index, Expr]
@@ -103,7 +104,7 @@ def _is_of_itself(c: Expr, value: Expr) -> bool:
     if not (isinstance(c, Rel) and c.op == "=="):
         return False
     sides = (as_atom(x) if isinstance(x, Poly) else x for x in (c.left, c.right))
-    return all((x.position if isinstance(x, Guard) else x) is value for x in sides)
+    return all(unguarded_position(x) is value for x in sides)
 
 
 def _equality(bounds: Bounds, c: Expr, binders: Indices) -> _Equality | None:

@@ -19,9 +19,9 @@ from derive.algebra.logic import conditions_of
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Value
-from derive.lowering.ground.windows import affine_position, number_of
+from derive.lowering.ground.windows import affine_position, number_of, unguarded_position
 from derive.lowering.patterns.scatter_elements import targets_of
-from derive.lowering.patterns.unfold import nonnegative_form, unguarded_position
+from derive.lowering.patterns.unfold import nonnegative_form
 from derive.program.torch_ir import Dim, FunctionCall, literal
 
 

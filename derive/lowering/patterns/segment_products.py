@@ -42,6 +42,7 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.contract import contract
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value
+from derive.lowering.ground.windows import unguarded_position
 from derive.lowering.patterns.cumulative import Running, compared_indices
 from derive.lowering.patterns.recurrences import with_axes_of
 from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, Keyword, Literal, literal
@@ -94,7 +95,7 @@ def _exponential(bounds: Bounds, weight: Call) -> Segment | None:
         return None
     (exponent,) = weight.args
     within = exponent.condition if isinstance(exponent, Guard) else None
-    exponent = exponent.position if isinstance(exponent, Guard) else exponent
+    exponent = unguarded_position(exponent)
     sums = [f for f in factors_of(exponent) if isinstance(f, Reduce)]
     if len(sums) != 1 or sums[0].kind != "sum" or len(sums[0].indices) != 1:
         return None

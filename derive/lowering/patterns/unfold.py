@@ -41,6 +41,7 @@ from derive.lowering.ground.windows import (
     lies_inside,
     number_of,
     pad,
+    unguarded_position,
     zero_padded,
 )
 from derive.program.torch_ir import (
@@ -104,11 +105,6 @@ class Sliding:
         """Return the number of positions from the first to the last."""
         places = self.step * (bounds.size(self.place.extent) - ONE)
         return places + self.dilation * (bounds.size(self.within.extent) - ONE) + ONE
-
-
-def unguarded_position(position: Expr) -> Expr:
-    """Return a position without its guard."""
-    return position.position if isinstance(position, Guard) else position
 
 
 def runs_over(bounds: Bounds, position: Expr) -> Mapping[Index, Polynomial] | None:

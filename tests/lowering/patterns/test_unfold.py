@@ -15,7 +15,8 @@ from torch import Tensor
 from derive import load, parse
 from derive.algebra.expr import Access, Guard, Index, Rel, Size, num, walk
 from derive.calculus.guards import bounds_of
-from derive.lowering.patterns.unfold import nonnegative_form, runs_over, sliding, unguarded_position
+from derive.lowering.ground.windows import unguarded_position
+from derive.lowering.patterns.unfold import nonnegative_form, runs_over, sliding
 
 # Random statistics of windows, as a spec and as a person would write them.
 
