@@ -323,13 +323,10 @@ class GatherPattern:
 
     def _are_integers(self, found: Found) -> bool:
         """True if the values of the number arguments are integers."""
-        numbers = [found[name] for name in self._arguments.numbers]
-        return all(
-            t.coef.denominator == 1
-            and all(isinstance(f, Param) and self.floats(f.name) is None for f in t.factors)
-            for number in numbers
-            for t in number.terms
-        )
+        terms = [t for name in self._arguments.numbers for t in found[name].terms]
+        factors = (f for t in terms for f in t.factors)
+        whole = all(t.coef.denominator == 1 for t in terms)
+        return whole and all(isinstance(f, Param) and self.floats(f.name) is None for f in factors)
 
     def _axis(self, f: Expr, place: Guard) -> Index | None:
         """The axis of f that this position indexes, by a read or by a delta; None if unsuitable."""

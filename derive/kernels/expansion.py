@@ -196,12 +196,8 @@ def _leading_to_squares(find: Find) -> Callable[[str, int], bool]:
 @lru_cache(maxsize=1024)
 def sums_square(body: Poly) -> bool:
     """True if the body contains a summed square."""
-    return any(
-        isinstance(part, Term)
-        and part.binders
-        and any(base_and_power(f)[1] == 2 for f in part.factors)
-        for part in ex.walk(body)
-    )
+    sums = (part for part in ex.walk(body) if isinstance(part, Term) and part.binders)
+    return any(base_and_power(f)[1] == 2 for t in sums for f in t.factors)
 
 
 def candidates(e: ex.Expr, along: Axes, find: Find) -> Iterator[Poly]:

@@ -59,12 +59,8 @@ def _reduced_axes(
     op: Operation, formals: Axes
 ) -> tuple[list[tuple[KeepDim, int]], list[tuple[KeepDim, int]]]:
     """Return the reduced axes with their positions: those before all groups, and the others."""
-    lost = [
-        (p, kept_place(op, formals, p))
-        for p in op.parameters
-        if isinstance(p, KeepDim) and p.index not in formals
-    ]
-    lost.sort(key=lambda pair: pair[1])
+    flags = (p for p in op.parameters if isinstance(p, KeepDim) and p.index not in formals)
+    lost = sorted(((p, kept_place(op, formals, p)) for p in flags), key=lambda pair: pair[1])
     groups = [n for n, i in enumerate(formals) if is_group(i)]
     first = min(groups, default=len(formals))
     return [x for x in lost if x[1] <= first], [x for x in lost if x[1] > first]

@@ -207,11 +207,8 @@ class Border:
     ) -> tuple[list[tuple[int, tuple[Index, ...]]], list[tuple[int, tuple[Index, ...]]]]:
         """Return (outer position, inner axes) of composite axes, counted from the start and end."""
         outer = tuple(i if isinstance(i, Index) else None for i in self.outside[tensor])
-        found = [
-            (int(text(Frame().position(outer, n))), axis)
-            for n, axis in enumerate(self.inside[tensor])
-            if len(axis) > 1
-        ]
+        several = ((n, axis) for n, axis in enumerate(self.inside[tensor]) if len(axis) > 1)
+        found = [(int(text(Frame().position(outer, n))), axis) for n, axis in several]
         return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
 
 

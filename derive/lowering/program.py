@@ -156,13 +156,9 @@ class _Planner:
     def _first_order(self, offered: Offer) -> Program:
         """Return the backward with kernels, which reads what is offered."""
         means = self.means if self.means.kept <= set(offered.values) else Attentions({})
-        return lower_backward(
-            BackwardInput(
-                *(self.given, self.body, self.outputs, offered, self.forward.stored),
-                kernels=(means, *self.kernels),
-                shapeless=self.means.kept,
-            )
-        )
+        parts = self.given, self.body, self.outputs, offered, self.forward.stored
+        kernels, kept = (means, *self.kernels), self.means.kept
+        return lower_backward(BackwardInput(*parts, kernels=kernels, shapeless=kept))
 
     def _plain(
         self,

@@ -96,6 +96,11 @@ class ClassFields:
     backward_signature: tuple[str, ...]
     backward: tuple[str, ...]
 
+    def lines(self) -> Iterator[str]:
+        """Yield all lines of the class."""
+        yield from (*self.signature, *self.forward, *self.setup)
+        yield from (*self.backward_signature, *self.backward)
+
 
 @dataclass(frozen=True)
 class Dual:
@@ -121,7 +126,7 @@ class Lines:
         """Yield all lines of computation."""
         yield from self.functions
         for c in self.classes:
-            yield from (*c.signature, *c.forward, *c.setup, *c.backward_signature, *c.backward)
+            yield from c.lines()
         for dual in self.duals:
             yield from (f"rt.Dual({dual.base})", *dual.body)
 

@@ -7,7 +7,7 @@ shows its shape.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from derive.lowering.groups import group_shapes
@@ -15,7 +15,13 @@ from derive.lowering.layout_conversion import Border, lines_read, own_shapes
 from derive.lowering.lowering_input import like_input
 from derive.module.checks import constant_text
 from derive.module.docstrings import OMITTED, title
-from derive.module.function_codegen import arguments, camel_case, one_by_one
+from derive.module.function_codegen import (
+    ClassFields,
+    arguments,
+    backward_signature,
+    camel_case,
+    one_by_one,
+)
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
     COLUMNS,
@@ -68,23 +74,6 @@ class PlainModule:
     """One, or one for each option of a choice."""
     finish: Mapping[str, tuple[Line, ...]]
     """option -> the lines that make its output of that of the only Function."""
-
-
-@dataclass(frozen=True)
-class _Class:
-    """Template fields of a Function."""
-
-    name: str
-    signature: tuple[str, ...]
-    forward: tuple[str, ...]
-    outcome: str
-    setup: tuple[str, ...]
-    cotangents: str
-    backward: tuple[str, ...]
-
-    def lines(self) -> Iterator[str]:
-        """Yield all lines of computation."""
-        yield from (*self.forward, *self.setup, *self.backward)
 
 
 def emit_plain(code: Coded, module: PlainModule, formulas: Sequence[Formulas]) -> str:
@@ -141,15 +130,16 @@ def _heading(op: Operation, part: PlainPart, d: Formulas) -> str:
 # ------------------------------------------------------------------ the Function
 
 
-def _function_class(part: PlainPart, name: str) -> _Class:
+def _function_class(part: PlainPart, name: str) -> ClassFields:
     op, program = part.operation, part.program
-    return _Class(
+    cotangents = [cotangent or f"_{output}" for output, cotangent in program.cotangents]
+    return ClassFields(
         name=name,
         signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
         forward=indented(_body(program.forward, program.outputs, 8), 8),
         outcome=_outcome(op, program),
         setup=indented(_setup(op, program), 8),
-        cotangents=", ".join(cotangent or f"_{output}" for output, cotangent in program.cotangents),
+        backward_signature=backward_signature(cotangents, False),
         backward=indented(_backward(op, program), 8),
     )
 

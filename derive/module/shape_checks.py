@@ -152,11 +152,8 @@ class ShapeChecks:
         pieces = self._pieces(t)
         first = [*takewhile(lambda piece: piece is not None, pieces)]
         axes = t.axes[: len(first)]
-        return (
-            t.name not in self._read
-            and len(_merged(first)) == 1
-            and {is_group(i) for i in axes} == {True, False}
-        )
+        both = {is_group(i) for i in axes} == {True, False}
+        return t.name not in self._read and len(_merged(first)) == 1 and both
 
     def _piece(self, t: Tensor, n: int) -> _Piece | None:
         axis = t.axes[n]

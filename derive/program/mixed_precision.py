@@ -269,12 +269,8 @@ class Products:
         parts = (part for line in lines for part in subexpressions(line.code))
         added = ADDED_PRODUCTS.values()
         made = {line.name for line in lines if torch_op(line.code).contracts}
-        squares = any(
-            isinstance(part, FunctionCall)
-            and part.name in added
-            and not _is_matmul_or_name(part.args[0], made)
-            for part in parts
-        )
+        calls = (part for part in parts if isinstance(part, FunctionCall) and part.name in added)
+        squares = any(not _is_matmul_or_name(call.args[0], made) for call in calls)
         positions, whole = set[str](), set(integers)
         for line in lines:
             for known in (positions, whole):

@@ -153,9 +153,6 @@ def _merge_saved(program: Program, first: Program, statistics: Sequence[str]) ->
     needs: dict[str, set[str]] = {}
     for s in (*program.saved, *first.saved):
         needs.setdefault(s.name, set()).update(s.needs)
-    order = (*program.inputs, *program.outputs, *statistics)
-    return tuple(
-        Saved(name, tuple(t for t in program.differentiable if t in needs[name]))
-        for name in order
-        if name in needs
-    )
+    order = [n for n in (*program.inputs, *program.outputs, *statistics) if n in needs]
+    wanted = {n: tuple(t for t in program.differentiable if t in needs[n]) for n in order}
+    return tuple(Saved(n, own) for n, own in wanted.items())
