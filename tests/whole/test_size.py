@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_190,
     "derive/tracing": 11_400,
     "templates": 2_110,
-    "tests": 74_990,
+    "tests": 75_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
