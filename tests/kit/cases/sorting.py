@@ -53,7 +53,9 @@ def sorting() -> Iterator[Case]:
         yield Case(
             name,
             f"{list(shapes[0])} {options}",
-            lambda shapes=shapes: [distinct(s, seed).sinh() for seed, s in enumerate(shapes)],
+            lambda shapes=shapes: [
+                distinct(s, seed).sinh() + 0.03 * seed for seed, s in enumerate(shapes)
+            ],
             options,
             OWN[name],
         )

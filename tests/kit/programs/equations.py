@@ -121,7 +121,7 @@ class Equations(Expressions):
         scope = [a for a in scope if a.name != letter.name]
         head = letter.name
         window = self.windowed(letter, scope)
-        if window and self.chance(0.3):
+        if window and self.chance(0.6):
             head += f" | {window}"
         kind = self.random.choice(("argmax", "argmin"))
         body = f"{kind}[{head}]({value.inner()}*{self.over(letter).inner()})"

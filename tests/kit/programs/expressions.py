@@ -25,7 +25,7 @@ ALIKE = {
         "exp": ("exp2",),
         "sigmoid": ("expit",),
         "asin": ("erfinv", "atanh"),
-        "log": ("log2", "log10"),
+        "log": ("log2", "log10", "acosh"),
     },
     "maximum": ("hypot", "logaddexp"),
     "minimum": ("remainder", "fmod"),
@@ -99,7 +99,9 @@ class Expressions(Conditions):
             return Text(f"{pick.choice(EXACT)}({self.float(scope, depth).text})")
         draw = pick.random()
         if draw < 0.3:
-            return Text(f"{self.or_alike(pick.choice(ABOVE))}({self.above(scope, depth).text})")
+            name = self.or_alike(pick.choice(ABOVE))
+            least = "1 + " * (name == "acosh")
+            return Text(f"{name}({least}{self.above(scope, depth).text})")
         if draw < 0.5:
             name = pick.choice(BOUNDED)
             return Text(f"{self.or_alike(name)}({self.bounded(scope, depth)})", name in POSITIVE)
