@@ -82,7 +82,9 @@ class _Reads(UnderConditions):
             for forms in self._sizes(e.position, conjunction(over), axis.extent):
                 if not any(self._implied(forms, old.forms) for old in self.found):
                     self.found.append(ReadOutOfRange(tensor, n, size, e.position, forms))
-        return self.body(e, over)
+        # The condition of a guard stands around it too, where its own reads are met.
+        self.body(e.position if isinstance(e, ex.Guard) else e, over)
+        return e
 
     def _sizes(
         self, position: ex.Expr, condition: ex.Expr, axis: str
