@@ -187,7 +187,10 @@ def _to_compare(lets: Lets, e: ex.Expr) -> Poly:
         assert isinstance(part, ex.Access)
         return ex.Access(lets.again(let).name, part.positions)
 
+    # A comparison is no summand, so a difference in it is kept.
+    around, lets.summed = lets.summed, frozenset()
     side = replace_inside_out(flatten(lets, e), compared)
+    lets.summed = around
     assert isinstance(side, Poly)
     return side
 
@@ -280,18 +283,15 @@ def _product_operand(lets: Lets, p: Poly, factors: Sequence[Poly] = ()) -> Poly:
         # A difference of positions, j - i.
         return _named_count(lets, p)
     axes = ex.free_indices(p)
-    # In a sum over some of these axes, products of matrices need no tensor with all of them.
-    parts = (
-        p.terms if axes.isdisjoint(lets.summed) else [f for q in (p, *factors) for f in _read(q)]
-    )
+    parts: Sequence[ex.Expr] = p.terms
+    if axes & lets.summed:
+        # In a sum over some of these axes, products of matrices need no tensor with all of them.
+        terms = (t for q in (p, *factors) for t in q.terms)
+        parts = [f for t in terms for f in t.factors if ex.tensors(f)]
     if not lets.stable and not any(axes <= ex.free_indices(part) for part in parts):
         lets.distributed[p] = None
         return p
     return lets.reduction("sum", (), p)
-
-
-def _read(p: Poly) -> list[ex.Expr]:
-    return [f for t in p.terms for f in t.factors if ex.tensors(f)]
 
 
 def _named_count(lets: Lets, p: Poly) -> Poly:

@@ -45,6 +45,7 @@ def test_a_sum_of_outer_products_is_contracted_term_by_term():
         ("z[k,p,t]*(x[p,t]*c[k,p] - y[p,t]*s[k,p])", True),
         ("(x[p,t]*c[k,p] - y[p,t]*s[k,p])**2", True),
         ("exp(w[p]*(x[p,t]*c[k,p] - y[p,t]*s[k,p]))", True),
+        ("where(w[p]*(x[p,t]*c[k,p] - y[p,t]*s[k,p]) > 0, w[p], 0)", True),
     ):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -223,10 +223,8 @@ def test_counts_under_conditions_are_exact():
 @pytest.mark.parametrize("bounds", [(), (3,), (2, 3), (0, 3)])
 def test_bounds_may_have_any_axes(bounds):
     rows, many = torch.arange(5.0), range(1, 1 + len(bounds))
-    x, t = (
-        torch.arange(35.0).reshape(5, 7) % 4,
-        torch.full((5, *bounds), 2.0) - rows.view(5, *(1 for _ in many)),
-    )
+    x = torch.arange(35.0).reshape(5, 7) % 4
+    t = torch.full((5, *bounds), 2.0) - rows.view(5, *(1 for _ in many))
     f = derive.load(derive.parse(
         "op f(x[*b,l], t[*b,*p]) -> y\ny[*b,*p] = logsumexp[l | x[*b,l] >= t[*b,*p]](x[*b,l])"
     ))  # fmt: skip
