@@ -53,7 +53,7 @@ class _CharacterModel(torch.autograd.Function):
         dtype = rt.autocast_float32(C, W1, b1, W2, b2, bngain, bnbias)
         C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
         bngain, bnbias = rt.cast(wide, bngain, bnbias)
-        emb = C.index_select(0, Xb.flatten()).unflatten(0, Xb.shape)  # emb[n,t,d]
+        emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
         embcat = emb.flatten(1, 2)  # embcat[n,(t d)]
         hprebn = (embcat @ W1 + b1).to(wide)  # hprebn[n,j]
         bnmeani = hprebn.mean(0)  # bnmeani[0,j]
@@ -93,8 +93,8 @@ class _CharacterModel(torch.autograd.Function):
         grad_bnbias = None
         first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
-        needs_flat_Xb = needs[0] or needs[1]
-        needs_sum_of_grad_hpreact = needs_flat_Xb or needs[5]
+        needs_low_grad_hprebn = needs[0] or needs[1]
+        needs_sum_of_grad_hpreact = needs_low_grad_hprebn or needs[5]
         needs_grad_hpreact = needs_sum_of_grad_hpreact or needs[6]
         needs_low_grad_logits = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_low_grad_logits or needs[4]
@@ -108,8 +108,7 @@ class _CharacterModel(torch.autograd.Function):
             C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
             bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
             if needs_grad_logits:
-                flat_Xb = Xb.flatten()
-                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
+                emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
                 embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
                 hprebn = (embcat @ W1 + b1).to(wide)  # hprebn[n,j]
                 bnmeani = hprebn.mean(0)  # bnmeani[0,j]
@@ -142,7 +141,7 @@ class _CharacterModel(torch.autograd.Function):
                 grad_hpreact = (1 - h.square()) * (low_grad_logits @ W2.mT).to(wide)
         if needs_sum_of_grad_hpreact:
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
-        if needs_flat_Xb:
+        if needs_low_grad_hprebn:
             grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
             grad_hprebn = (  # grad_hprebn[n,j]
                 bngain[0]
@@ -150,19 +149,15 @@ class _CharacterModel(torch.autograd.Function):
                 * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
             )
             low_grad_hprebn = grad_hprebn.to(low)
-            if first_order:
-                flat_Xb = Xb.flatten()
         if needs[0]:
             grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
-            flat_grad_embcat = rt.flatten(
-                rt.unflatten(grad_embcat, 1, (Xb.shape[1], C.shape[1])), 0, 1
-            )
-            grad_C = G.new_zeros(C.shape).index_add(
-                0, flat_Xb, flat_grad_embcat.to(wide)
+            split_grad_embcat = rt.unflatten(grad_embcat, 1, (Xb.shape[1], C.shape[1]))
+            grad_C = rt.index_add(
+                G.new_zeros(C.shape), 0, Xb, split_grad_embcat.to(wide)
             )
         if needs[1]:
             if first_order:
-                emb = rt.unflatten(C.index_select(0, flat_Xb), 0, Xb.shape)
+                emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
                 embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
             grad_W1 = embcat.mT @ low_grad_hprebn
         if needs[2]:

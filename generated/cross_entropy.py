@@ -36,15 +36,13 @@ class _CrossEntropy(torch.autograd.Function):
             target_differs = target != ignore_index
             masked_target = torch.where(target_differs, target, 0)
             F_at_masked_target = rt.gather(F, 1, masked_target.unsqueeze(1)).squeeze(1)
-            if weight is None:
-                weight_F = (1 - label_smoothing) * F_at_masked_target
-            else:
-                weight_at_masked_target = weight.index_select(
-                    0, masked_target.flatten()
-                ).reshape(target.shape)
-                weight_F = (
-                    (1 - label_smoothing) * weight_at_masked_target * F_at_masked_target
-                )
+            weight_F = (
+                (1 - label_smoothing) * F_at_masked_target
+                if weight is None
+                else (1 - label_smoothing)
+                * rt.index_select(weight, 0, masked_target)
+                * F_at_masked_target
+            )
             if label_smoothing != 0:
                 if weight is None:
                     F_weight = F.sum(1)
@@ -82,28 +80,22 @@ class _CrossEntropy(torch.autograd.Function):
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)
-        flat_masked_target = masked_target.flatten()
         scaled_G = -(1 - label_smoothing) * G
         spread_target_differs = target_differs.unsqueeze(1)
         minus_label_smoothing = -label_smoothing
         if ctx.needs_input_grad[0]:
-            scaled_G_weight = (
-                scaled_G
-                if weight is None
-                else scaled_G
-                * weight.index_select(0, flat_masked_target).reshape(target.shape)
-            )
-            spread_scaled_G = scaled_G_weight.unsqueeze(1)
             if weight is None:
+                scaled_G_weight = scaled_G
                 scaled_weight_G = (
                     rt.ieee_divide(minus_label_smoothing, F.shape[1]) * G.unsqueeze(1)
                 ).expand(F.shape)
             else:
+                scaled_G_weight = scaled_G * rt.index_select(weight, 0, masked_target)
                 scaled_weight_G = rt.unsqueeze(
                     minus_label_smoothing * weight / F.shape[1], ctx.q_axes
                 ) * G.unsqueeze(1)
             scaled_G_by_masked_target = rt.scatter_add(
-                scaled_weight_G, 1, spread_masked_target, spread_scaled_G
+                scaled_weight_G, 1, spread_masked_target, scaled_G_weight.unsqueeze(1)
             )
             if first_order:
                 grad_input = rt.keep_where_(
@@ -121,17 +113,21 @@ class _CrossEntropy(torch.autograd.Function):
                 target_differs,
                 scaled_G * rt.gather(F, 1, spread_masked_target).squeeze(1),
                 0,
-            ).reshape(-1)
+            )
             masked_G = torch.where(target_differs, G, 0).unsqueeze(1)
             masked_G_masked_F = reuse.mul(
                 torch.where(spread_target_differs, F, 0), masked_G
             )
-            scaled_label_smoothing = minus_label_smoothing / (F.shape[1] or math.nan)
-            grad_weight = (
-                scaled_label_smoothing * masked_G_masked_F.sum((0, *ctx.q_axes))
-                if label_smoothing != 0
-                else G.new_zeros(()).expand((F.shape[1],))
-            ).index_add(0, flat_masked_target, masked_scaled_G_F)
+            if label_smoothing != 0:
+                sum_of_masked_G = masked_G_masked_F.sum((0, *ctx.q_axes))
+                scaled_masked_G = (
+                    minus_label_smoothing / (F.shape[1] or math.nan) * sum_of_masked_G
+                )
+            else:
+                scaled_masked_G = G.new_zeros(()).expand((F.shape[1],))
+            grad_weight = rt.index_add(
+                scaled_masked_G, 0, masked_target, masked_scaled_G_F
+            )
         return grad_input, None, grad_weight, None, None
 
 
@@ -187,7 +183,7 @@ def cross_entropy(
     else:
         count = torch.where(
             target != ignore_index,
-            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
+            rt.index_select(weight, 0, torch.where(target != ignore_index, target, 0)),
             0,
         ).sum()
     return (total / count).to(dtype)

@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 
 from . import _runtime as rt
@@ -20,11 +18,7 @@ class _Embedding(torch.autograd.Function):
 
     @staticmethod
     def forward(input, weight):
-        return rt.no_view(
-            weight.index_select(0, input.flatten()).reshape(
-                (*input.shape, weight.shape[1])
-            ),
-        )
+        return rt.no_view(rt.index_select(weight, 0, input))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -36,11 +30,7 @@ class _Embedding(torch.autograd.Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
-        reuse = rt.reuse(G)
-        reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
-        grad_weight = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
-        )
+        grad_weight = rt.index_add_(G.new_zeros(ctx.weight_shape), 0, input, G)
         return None, grad_weight
 
 

@@ -36,10 +36,7 @@ class _EmbeddingBagMean(torch.autograd.Function):
     def forward(input, weight):
         dtype = weight.dtype
         weight = rt.widened_for_kernel(weight)
-        average = (
-            weight.index_select(0, input.flatten()).unflatten(0, input.shape).mean(1)
-        )
-        return average.to(dtype)
+        return rt.index_select(weight, 0, input).mean(1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, average):
@@ -52,11 +49,11 @@ class _EmbeddingBagMean(torch.autograd.Function):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
         reuse = rt.reuse(G)
-        flat_G = rt.flatten(G.unsqueeze(1).expand((*input.shape, G.shape[1])), 0, 1)
-        flat_G_by_input = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_G
+        spread_G = G.unsqueeze(1).expand((*input.shape, G.shape[1]))
+        grad_weight = reuse.div(
+            rt.index_add_(G.new_zeros(ctx.weight_shape), 0, input, spread_G),
+            input.shape[1],
         )
-        grad_weight = reuse.div(flat_G_by_input, input.shape[1])
         return None, grad_weight
 
 
@@ -67,8 +64,7 @@ class _EmbeddingBagSum(torch.autograd.Function):
     def forward(input, weight):
         dtype = rt.autocast_float32(weight)
         weight = rt.widened_for_kernel(weight)
-        total = weight.index_select(0, input.flatten()).unflatten(0, input.shape).sum(1)
-        return total.to(dtype)
+        return rt.index_select(weight, 0, input).sum(1).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, total):
@@ -80,11 +76,8 @@ class _EmbeddingBagSum(torch.autograd.Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
-        reuse = rt.reuse(G)
-        flat_G = rt.flatten(G.unsqueeze(1).expand((*input.shape, G.shape[1])), 0, 1)
-        grad_weight = reuse.index_add(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), flat_G
-        )
+        spread_G = G.unsqueeze(1).expand((*input.shape, G.shape[1]))
+        grad_weight = rt.index_add_(G.new_zeros(ctx.weight_shape), 0, input, spread_G)
         return None, grad_weight
 
 
@@ -93,9 +86,7 @@ class _EmbeddingBagMax(torch.autograd.Function):
 
     @staticmethod
     def forward(input, weight):
-        max_of_weight_at_input = (
-            weight.index_select(0, input.flatten()).unflatten(0, input.shape).max(1)
-        )
+        max_of_weight_at_input = rt.index_select(weight, 0, input).max(1)
         largest = max_of_weight_at_input.values
         winner = max_of_weight_at_input.indices
         return largest, winner

@@ -44,9 +44,7 @@ class _FocalLoss(torch.autograd.Function):
         F = rt.no_view(rt.log_softmax(input, 1))  # F[n,c,*q]
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_weight_right = (
-            -right
-            if weight is None
-            else -weight.index_select(0, target.flatten()).reshape(target.shape) * right
+            -right if weight is None else -rt.index_select(weight, 0, target) * right
         )
         loss = minus_weight_right * (-right.expm1()) ** gamma
         loss = rt.reduced(loss, reduction).to(dtype)
@@ -75,26 +73,22 @@ class _FocalLoss(torch.autograd.Function):
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
-        flat_target = target.flatten()
         if ctx.needs_input_grad[0]:
             right_exp_right = (
                 gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
                 if gamma != 0
                 else G.new_zeros(()).expand(target.shape)
             )
-            if weight is None:
-                G_weight = G
-            else:
-                G_weight = G * weight.index_select(0, flat_target).reshape(target.shape)
+            G_weight = G if weight is None else G * rt.index_select(weight, 0, target)
             grad_right = G_weight * (right_exp_right - right_to_gamma)
             if first_order:
-                scatter_add = rt.scatter_add_(
+                grad_right_by_target = rt.scatter_add_(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
                     grad_right.unsqueeze(1),
                 )
-                grad_input = rt.log_softmax_backward(scatter_add, F, 1)
+                grad_input = rt.log_softmax_backward(grad_right_by_target, F, 1)
             else:
                 G_weight_right_by_target = rt.scatter_add(
                     G.new_zeros(F.shape),
@@ -105,8 +99,8 @@ class _FocalLoss(torch.autograd.Function):
                 grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[2]:
-            grad_weight = -G.new_zeros((F.shape[1],)).index_add(
-                0, flat_target, (G * right * right_to_gamma).reshape(-1)
+            grad_weight = -rt.index_add(
+                G.new_zeros((F.shape[1],)), 0, target, G * right * right_to_gamma
             )
         return grad_input, None, grad_weight, None, None
 
@@ -126,16 +120,7 @@ class _FocalLossDual(rt.Dual, _FocalLoss):
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma
-        flat_target = target.flatten()
-        weight_at_flat_target = weight.index_select(0, flat_target).reshape(
-            target.shape
-        )
         d_F_at_target = rt.gather(d_F, 1, target.unsqueeze(1)).squeeze(1)
-        d_weight_right = (
-            d_weight.index_select(0, flat_target).reshape(target.shape)
-            * right
-            * right_to_gamma
-        )
         right_exp_right = (
             gamma * right * right.exp() * minus_expm1_right ** (gamma - 1)
             if gamma != 0
@@ -143,7 +128,8 @@ class _FocalLossDual(rt.Dual, _FocalLoss):
         )
         right_difference = right_exp_right - right_to_gamma
         d_loss = (
-            d_F_at_target * weight_at_flat_target * right_difference - d_weight_right
+            d_F_at_target * rt.index_select(weight, 0, target) * right_difference
+            - rt.index_select(d_weight, 0, target) * right * right_to_gamma
         )
         d_loss = rt.reduced(d_loss, reduction)
         return d_loss, d_F

@@ -103,8 +103,10 @@ class _GrpoLoss(torch.autograd.Function):
                 0,
             )
             advantage_matches = advantage_ratio == advantage_bound
-            keep_where = rt.keep_where_(G_ratio, advantage_matches)
-            grad_old_logprob = rt.where(mask, reuse.add(masked_ratio_G, keep_where), 0)
+            masked_G_ratio = rt.keep_where_(G_ratio, advantage_matches)
+            grad_old_logprob = rt.where(
+                mask, reuse.add(masked_ratio_G, masked_G_ratio), 0
+            )
         if needs[0] or needs[2]:
             far = reference_logprob - logprob  # far[n,g,t]
             exp_guarded_far_minus_one = reuse.sub(

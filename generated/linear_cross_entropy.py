@@ -255,7 +255,7 @@ def linear_cross_entropy(
     else:
         count = torch.where(
             target != ignore_index,
-            rt.read_at(weight, (0,), torch.where(target != ignore_index, target, 0)),
+            rt.index_select(weight, 0, torch.where(target != ignore_index, target, 0)),
             0,
         ).sum()
     return (total / count).to(dtype)

@@ -26,24 +26,18 @@ class _LinearInterpolation(torch.autograd.Function):
         dtype = rt.promoted(input, points, values)
         input, points, values = rt.widened(input, points, values)
         at = rt.count_where(points, "<=", input).clamp(1, points.shape[0] - 1) - 1
-        flat_at = at.flatten()
-        values_at_flat_at = values.index_select(0, flat_at)
-        reshaped_values = values_at_flat_at.reshape(input.shape)
-        one_plus_at = (1 + at).flatten()
+        values_at = rt.index_select(values, 0, at)
+        one_plus_at = 1 + at
         values_difference = reuse.sub(
-            values.index_select(0, one_plus_at).reshape(input.shape), reshaped_values
+            rt.index_select(values, 0, one_plus_at), values_at
         )
-        points_at_flat_at = points.index_select(0, flat_at)
-        reshaped_points = points_at_flat_at.reshape(input.shape)
-        points_at_one_plus_at = points.index_select(0, one_plus_at)
-        reshaped_points_with_input = points_at_one_plus_at.reshape(input.shape)
+        points_at = rt.index_select(points, 0, at)
+        points_at_one_plus_at = rt.index_select(points, 0, one_plus_at)
         slope = reuse.div(  # slope[*p]
-            values_difference, reuse.sub(reshaped_points_with_input, reshaped_points)
+            values_difference, reuse.sub(points_at_one_plus_at, points_at)
         )
-        input_difference = input - reshaped_points
-        output = rt.no_view(
-            reuse.addcmul(reshaped_values, slope, input_difference).to(dtype)
-        )
+        output = reuse.addcmul(values_at, slope, input - points_at)
+        output = rt.no_view(output.to(dtype))
         return output, at
 
     @staticmethod
@@ -52,7 +46,6 @@ class _LinearInterpolation(torch.autograd.Function):
         at = result[1]
         ctx.mark_non_differentiable(at)
         ctx.set_materialize_grads(False)
-        ctx.input_shape = input.shape
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             input if needs[1] or needs[2] else None,
@@ -67,53 +60,46 @@ class _LinearInterpolation(torch.autograd.Function):
             return (None,) * 3
         input, points, values, at = ctx.saved_tensors
         input, points, values, G = rt.widened(input, points, values, G)
-        input_shape = ctx.input_shape
         grad_input = grad_points = grad_values = None
         reuse = rt.reuse(G)
-        one_plus_at = (1 + at).flatten()
-        flat_at = at.flatten()
-        points_at_flat_at = points.index_select(0, flat_at)
-        reshaped_points = points_at_flat_at.reshape(input_shape)
+        one_plus_at = 1 + at
+        points_at = rt.index_select(points, 0, at)
         points_difference = reuse.sub(
-            points.index_select(0, one_plus_at).reshape(input_shape), reshaped_points
+            rt.index_select(points, 0, one_plus_at), points_at
         )
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            values_at_flat_at = values.index_select(0, flat_at)
-            reshaped_values = values_at_flat_at.reshape(input_shape)
             values_difference = reuse.sub(
-                values.index_select(0, one_plus_at).reshape(input_shape),
-                reshaped_values,
+                rt.index_select(values, 0, one_plus_at), rt.index_select(values, 0, at)
             )
             slope = reuse.div(values_difference, points_difference)  # slope[*p]
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            input_difference = input - reshaped_points
-            one_minus_input_quotient = 1 - input_difference / points_difference
+            input_minus_points_at = input - points_at
+            one_minus_input_quotient = 1 - input_minus_points_at / points_difference
             zeros_like_points = G.new_zeros(points.shape)
         if ctx.needs_input_grad[0]:
             grad_input = G * slope if ctx.needs_input_grad[1] else reuse.mul(slope, G)
         if ctx.needs_input_grad[1]:
             neg_slope_G = reuse.neg(reuse.mul(slope, G))
             neg_slope_G_quotient = reuse.div(
-                neg_slope_G * input_difference, points_difference
-            ).reshape(-1)
-            neg_slope_G_input = reuse.mul(neg_slope_G, one_minus_input_quotient)
-            reshaped_neg_slope_G = neg_slope_G_input.reshape(-1)
-            neg_slope_G_by_flat_at = zeros_like_points.index_add(
-                0, flat_at, reshaped_neg_slope_G
+                neg_slope_G * input_minus_points_at, points_difference
             )
-            grad_points = reuse.index_add(
-                neg_slope_G_by_flat_at, 0, one_plus_at, neg_slope_G_quotient
+            neg_slope_G_by_at = rt.index_add(
+                zeros_like_points,
+                0,
+                at,
+                reuse.mul(neg_slope_G, one_minus_input_quotient),
+            )
+            grad_points = rt.index_add_(
+                neg_slope_G_by_at, 0, one_plus_at, neg_slope_G_quotient
             )
         if ctx.needs_input_grad[2]:
+            input_G_by_at = rt.index_add_(
+                zeros_like_points, 0, at, reuse.mul(one_minus_input_quotient, G)
+            )
             input_G_quotient = reuse.div(
-                reuse.mul(input_difference, G), points_difference
+                reuse.mul(input_minus_points_at, G), points_difference
             )
-            reshaped_quotient = input_G_quotient.reshape(-1)
-            input_G = reuse.mul(one_minus_input_quotient, G).reshape(-1)
-            input_G_by_flat_at = reuse.index_add(zeros_like_points, 0, flat_at, input_G)
-            grad_values = reuse.index_add(
-                input_G_by_flat_at, 0, one_plus_at, reshaped_quotient
-            )
+            grad_values = rt.index_add_(input_G_by_at, 0, one_plus_at, input_G_quotient)
         return grad_input, grad_points, grad_values
 
 

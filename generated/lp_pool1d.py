@@ -48,12 +48,11 @@ class _LpPool1d(torch.autograd.Function):
         sum_of_input_to_scale = reuse.pow(
             sum_of_input, rt.ieee_divide(1, norm_type) - 1
         ).unsqueeze(2)
-        sum_of_input_G = reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
-        input_sum_of_input_G = rt.flatten(
-            reuse.mul(input_to_norm_type, sum_of_input_G), 2, 3
+        input_sum_of_input_G = reuse.mul(
+            input_to_norm_type, reuse.mul(sum_of_input_to_scale, G.unsqueeze(2))
         )
-        grad_input = reuse.index_add(
-            G.new_zeros(input.shape), 2, kernel_size_sum.flatten(), input_sum_of_input_G
+        grad_input = rt.index_add_(
+            G.new_zeros(input.shape), 2, kernel_size_sum, input_sum_of_input_G
         )
         return grad_input, None, None, None
 

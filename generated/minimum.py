@@ -33,11 +33,11 @@ class _Minimum(torch.autograd.Function):
         input, other, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_other = None
         reuse = rt.reuse(G)
-        keep_where = rt.keep_where_(0.5 * G, input == other)
+        masked_half_G = rt.keep_where_(0.5 * G, input == other)
         if ctx.needs_input_grad[0]:
-            grad_input = reuse.add(rt.where(input < other, G, 0), keep_where)
+            grad_input = reuse.add(rt.where(input < other, G, 0), masked_half_G)
         if ctx.needs_input_grad[1]:
-            grad_other = reuse.add(rt.where(other < input, G, 0), keep_where)
+            grad_other = reuse.add(rt.where(other < input, G, 0), masked_half_G)
         return grad_input, grad_other
 
 

@@ -43,11 +43,11 @@ class _MultiMarginLoss(torch.autograd.Function):
         excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), margin)
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], input)
         excess_to_p = reuse.pow(rt.guarded(reuse.relu(excess), other_than_target, 1), p)
-        sum_of_keep_where = rt.keep_where_(excess_to_p, other_than_target).sum(1)
+        sum_of_excess_to_p = rt.keep_where_(excess_to_p, other_than_target).sum(1)
         if weight is None:
-            weight_excess_to_p = sum_of_keep_where
+            weight_excess_to_p = sum_of_excess_to_p
         else:
-            weight_excess_to_p = weight.index_select(0, target) * sum_of_keep_where
+            weight_excess_to_p = weight.index_select(0, target) * sum_of_excess_to_p
         loss = weight_excess_to_p / input.shape[1]
         return rt.reduced(loss, reduction).to(dtype)
 

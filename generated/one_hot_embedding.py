@@ -8,8 +8,6 @@ Gradients, where G is the cotangent of output:
 """
 # mypy: ignore-errors
 
-import math
-
 import torch
 
 from . import _runtime as rt
@@ -20,11 +18,7 @@ class _OneHotEmbedding(torch.autograd.Function):
 
     @staticmethod
     def forward(input, weight):
-        return rt.no_view(
-            rt.index_select_inside(weight, 0, input.flatten()).reshape(
-                (*input.shape, weight.shape[1])
-            ),
-        )
+        return rt.no_view(rt.index_select_inside(weight, 0, input))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -36,10 +30,7 @@ class _OneHotEmbedding(torch.autograd.Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
-        reshaped_G = G.reshape((math.prod(input.shape), G.shape[-1]))
-        grad_weight = rt.index_add_inside(
-            G.new_zeros(ctx.weight_shape), 0, input.flatten(), reshaped_G
-        )
+        grad_weight = rt.index_add_inside(G.new_zeros(ctx.weight_shape), 0, input, G)
         return None, grad_weight
 
 

@@ -30,10 +30,9 @@ class _RelativeAttention(torch.autograd.Function):
         reuse = rt.reuse(query, key, value, bias, buckets)
         low, wide = rt.product_dtypes(query, key, value, bias)
         query, key, value, bias = rt.cast(low, query, key, value, bias)
-        bias_at_buckets = bias.index_select(0, buckets.flatten()).unflatten(
-            0, buckets.shape
+        S = reuse.add(  # S[*b,h,i,j]
+            query @ key.mT, rt.index_select(bias, 0, buckets).permute(2, 0, 1)
         )
-        S = reuse.add(query @ key.mT, bias_at_buckets.permute(2, 0, 1))  # S[*b,h,i,j]
         wide_S = S.to(wide)
         P = reuse.softmax(wide_S, -1)  # P[*b,h,i,j]
         output = P.to(low) @ value
@@ -63,10 +62,7 @@ class _RelativeAttention(torch.autograd.Function):
             P = rt.cast(wide, P)
         else:
             query, key, value, bias, G = rt.cast(low, query, key, value, bias, G)
-            flat_buckets = buckets.flatten()
-            S = query @ key.mT + rt.unflatten(
-                bias.index_select(0, flat_buckets), 0, buckets.shape
-            ).permute(2, 0, 1)
+            S = query @ key.mT + rt.index_select(bias, 0, buckets).permute(2, 0, 1)
             P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
         if needs[0] or needs[1] or needs[3]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,h,i,j]
@@ -82,16 +78,10 @@ class _RelativeAttention(torch.autograd.Function):
             grad_value = P.mT.to(low) @ G
         if needs[3]:
             spread_grad_S = grad_S.sum_to_size((*query.shape[-3:-1], key.shape[-2]))
-            if first_order:
-                grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
-                    0,
-                    buckets.flatten(),
-                    rt.flatten(spread_grad_S.permute(1, 2, 0), 0, 1),
-                )
-            else:
-                grad_bias = G.new_zeros(bias.shape, dtype=wide).index_add(
-                    0, flat_buckets, rt.flatten(spread_grad_S.permute(1, 2, 0), 0, 1)
-                )
+            zeros_like_bias = G.new_zeros(bias.shape, dtype=wide)
+            grad_bias = rt.index_add(
+                zeros_like_bias, 0, buckets, spread_grad_S.permute(1, 2, 0)
+            )
         return grad_query, grad_key, grad_value, grad_bias, None
 
 

@@ -20,7 +20,7 @@ class _Take(torch.autograd.Function):
     @staticmethod
     def forward(input, index):
         at = index + torch.where(index < 0, input.shape[0], 0)  # at[*p]
-        return rt.no_view(input.index_select(0, at.flatten()).reshape(index.shape))
+        return rt.no_view(rt.index_select(input, 0, at))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -32,11 +32,8 @@ class _Take(torch.autograd.Function):
     def backward(ctx, G):
         (index,) = ctx.saved_tensors
         G = rt.widened(G)
-        reuse = rt.reuse(G)
         at = index + torch.where(index < 0, ctx.input_shape[0], 0)  # at[*p]
-        grad_input = reuse.index_add(
-            G.new_zeros(ctx.input_shape), 0, at.flatten(), G.reshape(-1)
-        )
+        grad_input = rt.index_add_(G.new_zeros(ctx.input_shape), 0, at, G)
         return grad_input, None
 
 

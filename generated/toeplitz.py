@@ -32,8 +32,8 @@ class _Toeplitz(torch.autograd.Function):
         rows_plus_columns = (
             rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
-        grad_weight = G.new_zeros(ctx.weight_shape).index_add(
-            0, (rows_plus_columns - 1).flatten(), rt.flatten(G, 0, 1)
+        grad_weight = rt.index_add(
+            G.new_zeros(ctx.weight_shape), 0, rows_plus_columns - 1, G
         )
         return grad_weight, None, None
 

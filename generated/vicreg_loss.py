@@ -48,8 +48,8 @@ class _VicregLoss(torch.autograd.Function):
         )
         positions_of_first = rt.positions(first.shape[1], first)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-        keep_where = rt.keep_where_(reuse.add(u.square(), v.square()), off_diagonal)
-        apart = keep_where.sum() / first.shape[1]
+        masked_sum = rt.keep_where_(reuse.add(u.square(), v.square()), off_diagonal)
+        apart = masked_sum.sum() / first.shape[1]
         loss = invariance * near + variance * spread + covariance * apart
         return loss.to(dtype), u, v
 

@@ -21,14 +21,13 @@ from derive.program.program import Program
 def lower_plain(layouts: Callable[[bool], LoweringInput]) -> Program:
     """Lower forward and backward; ``layouts(True)`` has one axis for each group."""
     try:
-        return _lowered(replace(layouts(False), frames=ReadableFrame))
+        return _lowered(layouts(False))
     except LoweringError:
         return _lowered(layouts(True))
 
 
 def _lowered(given: LoweringInput) -> Program:
-    given = replace(given, lets=given.lets.apart())
+    given = replace(given, lets=given.lets.apart(), frames=ReadableFrame)
     body = forward_of(given, []).body(passes=PLAIN_FORWARD)
-    if given.frames is ReadableFrame:
-        given = replace(given, frames=RecordedFrame)
+    given = replace(given, frames=RecordedFrame)
     return lower_backward(BackwardInput(given, body, given.op.outputs), PLAIN_BACKWARD)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 
 from derive.lowering.layout_conversion import lines_read
 from derive.module.arguments import in_turn
@@ -463,12 +463,10 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
         n = len(arguments(op))
         lines += [f"if {test}:", f"    return {f'(None,) * {n}' if n > 1 else 'None'}"]
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
-    results = program.gradients.values()
-    unset = (with_unset([x.line for x in body], results) for body in made)
     among = program.first_order_gradients, program.gradients
     bodies = [
-        tuple((line, tuple(n for n in x.needs if n in own)) for line, x in zip(*pair, strict=True))
-        for *pair, own in zip(unset, made, among, strict=True)
+        tuple((x.line, tuple(n for n in x.needs if n in own)) for x in body)
+        for body, own in zip(made, among, strict=True)
     ]
     # The first that is shortest: an attribute that is read twice has no name then.
     ways = dict.fromkeys(tuple(_read_from_ctx(op, program, bodies, n)) for n in (1, 2))
@@ -588,6 +586,14 @@ def _merged_lines(
 ) -> list[str]:
     """Return the shared lines and the forks of both orders, and the results."""
     entries = tuple(x for s in segments for x in s.shared or (*s.first, *s.later))
+    entries = _with_unset(entries, program)
+    left = iter(entries)
+    segments = [
+        replace(s, shared=tuple(islice(left, len(s.shared))))
+        if s.shared
+        else Segment(tuple(islice(left, len(s.first))), tuple(islice(left, len(s.later))))
+        for s in segments
+    ]
     asked = _conditions(op, program.gradients, entries)
     lines = named_conditions(asked, 8)
     if _reuses(line for line, _ in entries):
@@ -693,7 +699,8 @@ def _gradient_lines(
     lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
     asked = _conditions(op, first_order or program.gradients, body)
     lines += named_conditions(asked, indent)
-    body, results = unpacked(body), _returned(op, program)
+    body = unpacked(_with_unset(body, program))
+    results = _returned(op, program)
     if first_order and len(program.gradients) == 1 and body[-1][0].name in results:
         last = body[-1][0]
         made = [text(last.code) if x == last.name else x for x in results]
@@ -701,6 +708,11 @@ def _gradient_lines(
             body, results = body[:-1], made
     lines += predicated(items_of(body, asked), indent)
     return [*lines, *_return_gradients(results, indent)]
+
+
+def _with_unset(body: Body, program: Program) -> Body:
+    lines = with_unset([line for line, _ in body], program.gradients.values())
+    return tuple((line, needs) for line, (_, needs) in zip(lines, body, strict=True))
 
 
 def _return_gradients(values: Sequence[str], indent: int) -> list[str]:

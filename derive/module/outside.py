@@ -46,7 +46,6 @@ from derive.program.torch_ir import (
     MethodCall,
     Name,
     Subscript,
-    Tuple,
     literal,
     names_in,
     subexpressions,
@@ -127,14 +126,14 @@ def _with_checked_reads(code: Code) -> Code:
 
     >>> from derive.program.torch_ir import Subscript, text
     >>> text(_with_checked_reads(Subscript(Name("x"), (Name("at"),))))
-    'rt.read_at(x, (0,), at)'
+    'rt.index_select(x, 0, at)'
     """
 
     def visit(part: Code) -> Code | None:
         match part:
             case Subscript(Name() as x, (Name() | FunctionCall() | MethodCall() as at,)):
-                args = x, Tuple((literal(0),)), _with_checked_reads(at)
-                return FunctionCall("rt.read_at", args)
+                args = x, literal(0), _with_checked_reads(at)
+                return FunctionCall("rt.index_select", args)
         return None
 
     return substitution.replace(code, visit)

@@ -40,7 +40,9 @@ from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import is_long
 from derive.program.types import Types
 
-_SCATTERS = "scatter_add index_add rt.scatter_add rt.scatter_add_if_any rt.index_add_if_any".split()
+_SCATTERS = (
+    "scatter_add index_add rt.scatter_add rt.index_add rt.scatter_add_if_any rt.index_add_if_any"
+).split()
 _METHODS = {"+": "add_", "*": "mul_", "-": "sub_", "/": "div_", "**": "pow_"}
 
 

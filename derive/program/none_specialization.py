@@ -286,8 +286,8 @@ def _only_moves_elements(code: Code) -> bool:
     match code:
         case Unary("-") | Attribute(_, "mT" | "T") | Subscript():
             return True
-        case MethodCall(_, name):
-            return name in _PLACED_ALIKE or torch_op(code).view
+        case MethodCall(_, name) | FunctionCall(name):
+            return name.removeprefix("rt.") in _PLACED_ALIKE or torch_op(code).view
     return torch_op(code).view
 
 

@@ -79,8 +79,6 @@ class TorchOp:
     """None: that of an elementwise operation, the shape to which the tensor arguments broadcast."""
     flops: Flops = flop_rules.per_result_element
     _: KW_ONLY
-    said: str = ""
-    """What its value is, with the words of its arguments: a name for it."""
     alias: Alias = Alias.ANY
     results: int = 1
     view: bool = False
@@ -266,11 +264,15 @@ _ROWS = (
     *map(_picks, ("gather", "rt.gather_if_any")),
     _picks("rt.gather", alias=Alias.FRESH_VIEW),
     _picks("rt.gather_inside", at_positions=False, alias=Alias.FRESH_VIEW),
+    _picks("index_select", shape_rules.index_select),
     *(
-        _picks(name, shape_rules.index_select)
-        for name in ("index_select", "rt.index_select_if_any")
+        _picks(name, shape_rules.index_select, alias=Alias.FRESH_VIEW, at_positions=checked)
+        for name, checked in (
+            ("rt.index_select", True),
+            ("rt.index_select_if_any", True),
+            ("rt.index_select_inside", False),
+        )
     ),
-    _picks("rt.index_select_inside", shape_rules.index_select, at_positions=False),
     *(_picks(name, shape_rules.read_at) for name in _READS),
     *(_moves(name, shape_rules.like) for name in ("flip", "roll")),
     *(_moves(name, shape_rules.like, over="_") for name in ("tril", "triu")),
@@ -287,6 +289,7 @@ _ROWS = (
     _moves("select_scatter", shape_rules.like),
     _moves("slice_scatter", shape_rules.like, at_positions=True),
     *(_adds(name, **_AT) for name in ("scatter_add", *_IF_ANY, "scatter_reduce", "index_add")),
+    _adds("rt.index_add", **_AT),
     _adds("rt.scatter_add", alias=Alias.FRESH_VIEW, **_AT),
     *(_adds(name, alias=Alias.FRESH_VIEW) for name in _INSIDE),
     _adds("index_put", 2, **_AT),
@@ -447,10 +450,10 @@ _SAID = {
     "argmax_of_{0}": "argmax",
     "argmin_of_{0}": "argmin",
     "clamped_{0}": "clamp clamp_min clamp_max hardtanh",
-    "masked_{0}": "threshold_backward mask_ masked_fill",
+    "masked_{0}": "threshold_backward keep_where masked_fill",
     "inverse_{0}": "reciprocal",
-    "{0}_through_softmax": "softmax_backward _softmax_backward_data",
-    "{0}_through_log_softmax": "log_softmax_backward _log_softmax_backward_data",
+    "{0}_through_softmax": "softmax_backward softmax_backward_data",
+    "{0}_through_log_softmax": "log_softmax_backward log_softmax_backward_data",
     "attended": "attention",
     "normed": "native_layer_norm native_batch_norm native_group_norm native_instance_norm",
     "grads": (
@@ -459,17 +462,16 @@ _SAID = {
     ),
     "conv_of_{0}": "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
 }
-"""What a value is, in the words of its arguments: the operations, without ``rt.``."""
-
-_SAID_OF = {name: said for said, names in _SAID.items() for name in names.split()}
+SAID = {name: said for said, names in _SAID.items() for name in names.split()}
+"""What a value is, in the words of its arguments, by the bare name of the operation."""
 
 
 def _in_half(row: TorchOp) -> TorchOp:
-    """Return the row with its name for a reader and its properties in half precision."""
+    """Return the row with its properties in half precision."""
     in_float32 = row.name == "hardtanh_backward"
     compares = _COMPARES.get(row.name, ())
-    half, said = _HALF.get(row.name, ""), _SAID_OF.get(row.name.removeprefix("rt."), "")
-    return replace(row, half=half, said=said, compares=compares, in_float32=in_float32)
+    half = _HALF.get(row.name, "")
+    return replace(row, half=half, compares=compares, in_float32=in_float32)
 
 
 TORCH_OPS: Mapping[str, TorchOp] = {row.name: _in_half(row) for row in _ROWS}
@@ -512,11 +514,8 @@ def has_forward_mode(codes: Iterable[Code]) -> bool:
 def moves(code: Code) -> bool:
     """True if the code has elements of one tensor, at other positions."""
     op = torch_op(code)
-    return (
-        isinstance(code, MethodCall)
-        and op.flops is flop_rules.none
-        and not (op.makes or op is ELEMENTWISE)
-    )
+    first = isinstance(code, MethodCall) or op is TORCH_OPS["rt.index_select"]
+    return first and op.flops is flop_rules.none and not (op.makes or op is ELEMENTWISE)
 
 
 _FLOAT32 = frozenset(

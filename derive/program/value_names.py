@@ -38,7 +38,7 @@ from derive.program.torch_ir import (
     subexpressions,
     text,
 )
-from derive.program.torch_ops import torch_op
+from derive.program.torch_ops import SAID, torch_op
 
 _MOST = 25
 """Maximum letters of a name."""
@@ -420,17 +420,17 @@ class _Words:
                 return "_".join(dict.fromkeys(map(self.operand, factors)))
             case "ieee_divide", [x, y]:
                 return self._operator(Binary("/", x, y))
-        return self._by_template(code, name, args)
+        return self._by_template(name, args)
 
-    def _by_template(self, code: Code, name: str, args: Sequence[Code]) -> str:
-        said = torch_op(code).said
+    def _by_template(self, name: str, args: Sequence[Code]) -> str:
+        said = SAID.get(name, "")
         most = max(map(int, re.findall(r"\{(\d)\}", said)), default=0)
         if not args or (not said and "_" in name and not name.endswith("_backward")):
             return name
         if not said or most >= len(args):
             bare = name.removesuffix("_backward")
             said = f"{bare}_{{0}}" if bare == name else f"{{0}}_through_{bare}"
-        return said.format(*map(self.whole, args[: most + 1]))
+        return said.format(*map(self.whole, args[: most + 1])).replace("_at_at", "_at")
 
     def _where(self, x: Code, y: Code) -> str:
         """Return the phrase of where(mask, x, y): x, elsewhere 0, a harmless number, or y."""

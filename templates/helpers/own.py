@@ -90,11 +90,23 @@ def scatter_add_(x, dim, index, y):
     return x
 
 
+def _flat_index(x, dim, index, y):
+    """The index with one axis, and y with one in the place of those."""
+    dim %= x.dim()
+    shape = (*x.shape[:dim], index.numel(), *x.shape[dim + 1 :])
+    return index.reshape(-1), y.reshape(shape)
+
+
+def index_add_(x, dim, index, y, alpha=1):
+    """x.index_add_ where possible, where the index may have any number of axes."""
+    index, y = _flat_index(x, dim, index, y)
+    add = x.index_add_ if unrecorded(x) else x.index_add
+    return add(dim, index, y, alpha=alpha)
+
+
 def index_add_if_any_(x, dim, index, y):
-    """x.index_add_ where possible, or x itself where the axis has size 0."""
-    if not x.shape[dim]:
-        return x
-    return x.index_add_(dim, index, y) if unrecorded(x) else x.index_add(dim, index, y)
+    """index_add_, or x itself where the axis has size 0."""
+    return index_add_(x, dim, index, y) if x.shape[dim] else x
 
 
 def scatter_add_if_any_(x, dim, index, y):

@@ -4,7 +4,7 @@ import math
 
 import torch
 from along import gather, scatter_add
-from own import _PLAIN, _all_inside, _one_longer, _or_end, unrecorded
+from own import _PLAIN, _all_inside, _flat_index, _one_longer, _or_end, unrecorded
 
 
 def positions(size, x):
@@ -47,10 +47,22 @@ def joined_positions(sizes, *indices):
     return total.masked_fill(outside, math.prod(sizes))
 
 
+def index_select(x, dim, index):
+    """x.index_select, where the index may have any number of axes, in the place of one of x."""
+    dim %= x.dim()
+    shape = (*x.shape[:dim], *index.shape, *x.shape[dim + 1 :])
+    return x.index_select(dim, index.reshape(-1)).reshape(shape)
+
+
+def index_add(x, dim, index, y, alpha=1):
+    """x.index_add, where the index may have any number of axes."""
+    return x.index_add(dim, *_flat_index(x, dim, index, y), alpha=alpha)
+
+
 def index_select_if_any(x, dim, index):
-    """x.index_select, or zeros where the axis has size 0."""
+    """index_select, or zeros where the axis has size 0."""
     if x.shape[dim]:
-        return x.index_select(dim, index)
+        return index_select(x, dim, index)
     dim %= x.dim()
     return x.new_zeros((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
 
@@ -61,8 +73,8 @@ def gather_if_any(x, dim, index):
 
 
 def index_add_if_any(x, dim, index, y):
-    """x.index_add, or x where the axis has size 0."""
-    return x.index_add(dim, index, y) if x.shape[dim] else x
+    """index_add, or x where the axis has size 0."""
+    return index_add(x, dim, index, y) if x.shape[dim] else x
 
 
 def scatter_add_if_any(x, dim, index, y):
@@ -71,10 +83,10 @@ def scatter_add_if_any(x, dim, index, y):
 
 
 def index_select_inside(x, dim, index):
-    """x.index_select, and 0 for what is no position of the axis."""
+    """index_select, and 0 for what is no position of the axis."""
     if _all_inside(index, x.shape[dim]):
-        return x.index_select(dim, index)
-    return _one_longer(x, dim).index_select(dim, _or_end(index, x.shape[dim]))
+        return index_select(x, dim, index)
+    return index_select(_one_longer(x, dim), dim, _or_end(index, x.shape[dim]))
 
 
 def gather_inside(x, dim, index):
@@ -85,11 +97,11 @@ def gather_inside(x, dim, index):
 
 
 def index_add_inside(x, dim, index, y, alpha=1):
-    """x.index_add without what is no position of the axis."""
+    """index_add without what is no position of the axis."""
     size = x.shape[dim]
     if _all_inside(index, size):
-        return x.index_add(dim, index, y, alpha=alpha)
-    added = _one_longer(x, dim).index_add(dim, _or_end(index, size), y, alpha=alpha)
+        return index_add(x, dim, index, y, alpha=alpha)
+    added = index_add(_one_longer(x, dim), dim, _or_end(index, size), y, alpha=alpha)
     return added.narrow(dim, 0, size)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from kit.command import ROOT
@@ -132,6 +133,22 @@ def test_a_tensor_called_rt():
     text = "op f(rt[n], x[n]) -> y\ny[n] = sigmoid(rt[n])*x[n]"
     x = torch.rand(3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(derive.load(derive.parse(text)), (x, x.detach() + 1))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 7), (0, 3)])
+@pytest.mark.parametrize("dim", [1, -2])
+def test_positions_may_have_any_number_of_axes(shape, dim):
+    """Read and added at along the middle axis, against NumPy's take and add.at."""
+    rt = imported("_runtime", runtime())
+    x, index = torch.rand(2, 5, 3), torch.randint(5, shape)
+    y = torch.rand(2, *shape, 3)
+    assert np.array_equal(rt.index_select(x, dim, index), np.take(x.numpy(), index.numpy(), 1))
+    want = x.numpy().copy()
+    np.add.at(np.moveaxis(want, 1, 0), index.numpy(), np.moveaxis(2 * y.numpy(), 0, -2))
+    assert np.allclose(rt.index_add(x, dim, index, y, alpha=2), want, atol=1e-6)
+    with torch.no_grad():
+        assert rt.index_add_(x, dim, index, y, alpha=2) is x
+    assert np.allclose(x, want, atol=1e-6)
 
 
 def test_imports_are_of_what_the_code_reads():

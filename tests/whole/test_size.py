@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_800,
+    "derive": 89_820,
     "derive/algebra": 4_650,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_150,
     "derive/linting": 2_860,
     "derive/loaded": 100,
-    "derive/lowering": 11_570,
-    "derive/module": 5_900,
+    "derive/lowering": 11_580,
+    "derive/module": 5_905,
     "derive/notation": 8_070,
     "derive/program": 7_690,
     "derive/reports": 1_790,
     "derive/show": 2_340,
     "derive/site": 2_190,
     "derive/tracing": 11_400,
-    "templates": 2_110,
-    "tests": 75_000,
+    "templates": 2_135,
+    "tests": 75_015,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -68,6 +68,9 @@ def _index_select(frame: Frame, value: Value, n: int, index: Value) -> Value:
         return value.call("index_select", place, one.code).call("squeeze", place).at(n)
     if len(new) == 1 and not groups:
         return value.call("index_select", place, index.code).at(n, *new)
+    if not frame.prefers_methods:
+        code = FunctionCall("rt.index_select", (value.code, place, index.code))
+        return Value(code, value.at(n, *new).axes, value.kind)
     value = value.call("index_select", place, index.call("flatten").code).at(n, *new)
     if groups:
         # A group may have no axes, and unflatten makes one at least.
@@ -108,8 +111,9 @@ def kept_inside(code: Code, read: Code) -> Code:
 def _with_gather_suffix(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
-            case MethodCall(x, name, args) if x is read and name in _PICKS:
-                return FunctionCall(f"rt.{name}_{suffix}", (x, *args))
+            case MethodCall(x, name, args) | FunctionCall(name, (x, *args)) if x is read:
+                bare = name.removeprefix("rt.")
+                return FunctionCall(f"rt.{bare}_{suffix}", (x, *args)) if bare in _PICKS else None
         return None
 
     return replaced(code, visit)
@@ -204,10 +208,13 @@ def add_at(
     whole = frame.squeeze(position)
     full = frame.expand(source, [*result[:n], *whole.indices, *result[n + 1 :]], like)
     index, values = whole.code, full.code
-    if len(summed) > 1 or any(i.group for i in summed):
+    several = len(summed) > 1 or any(i.group for i in summed)
+    if several and frame.prefers_methods:
         index, values = MethodCall(index, "flatten"), _merged_summed_axes(full, n, len(summed))
-    alpha = () if scale is None else (Keyword("alpha", scale),)
-    return Value(MethodCall(base, "index_add", (place, index, values, *alpha)), tuple(result))
+    args = (place, index, values, *(() if scale is None else (Keyword("alpha", scale),)))
+    if several and not frame.prefers_methods:
+        return Value(FunctionCall("rt.index_add", (base, *args)), tuple(result))
+    return Value(MethodCall(base, "index_add", args), tuple(result))
 
 
 def extremum_at(

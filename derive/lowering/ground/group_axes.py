@@ -101,7 +101,7 @@ class MeansFrame(GroupAxesFrame):
 class ReadableFrame(MeansFrame):
     """The shortest code, where a call may be slower or accept negative positions."""
 
-    prefers_reductions = prefers_masks = True
+    prefers_reductions = prefers_masks = prefers_methods = True
 
     def read_first(self, value: Value, n: int, index: Value) -> Value | None:
         """Return value[index] along the first axis; the index has no axis of the value."""

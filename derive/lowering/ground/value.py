@@ -140,6 +140,8 @@ class Frame:
     """True if any reduction of a product is preferred to a matrix product."""
     prefers_masks: ClassVar[bool] = False
     """True if a mask of all pairs is preferred to a sort."""
+    prefers_methods: ClassVar[bool] = False
+    """True if several methods of torch are preferred to a function of the runtime."""
 
     def position(self, axes: Axes, n: int) -> Code:
         """Return the position of axis n as an argument of a torch function."""
