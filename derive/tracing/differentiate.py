@@ -448,6 +448,8 @@ def _with_absent_gradients(
     own, names = function.__globals__, function.__code__.co_names
     kinds = [n for n in names if inspect.isclass(own.get(n))]
     kinds = [n for n in kinds if issubclass(own[n], torch.autograd.Function)]
+    if not kinds:  # torch itself differentiates what only moves elements
+        return function
     # Another one is its subclass for forward mode.
     name = min(kinds, key=lambda n: len(own[n].__mro__))
     base, count = own[name], len(reach)

@@ -134,6 +134,8 @@ _OF_NUMBERS: dict[str, Function] = {
     "reciprocal": lambda a: 1 / a,
     "pow pow_ float_power": operator.pow,
     "lerp": lambda a, b, w: a + w * (b - a),
+    "fmax": lambda a, b: where((a >= b) | apply("!=", b, b), a, b),
+    "fmin": lambda a, b: where((a <= b) | apply("!=", b, b), a, b),
     **{name: _function_of(name) for name in "maximum minimum atan2 hypot logaddexp".split()},
 }
 _OF_TRUTHS: dict[str, Function] = {

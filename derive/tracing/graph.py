@@ -272,6 +272,8 @@ def _trace_error(error: Exception) -> DeriveError:
                 "the function leaves torch for NumPy; use torch operations, or compute the value "
                 "outside and pass it as an argument"
             )
+        elif name == "UnsupportedOperatorException":
+            told = f"{text} takes no tensor of this layout, as of a sparse one; pass x.to_dense()"
         return unread(f"{UNREAD}{where}: {told}")
     return DeriveError(f"{UNREAD}{where}: {told}", kind="data-dependent")
 

@@ -126,7 +126,8 @@ class Surroundings:
 
 
 def _version(x: Any) -> tuple[Any, ...]:
-    return x._version, x.data_ptr(), x.requires_grad
+    place = x.data_ptr() if x.layout is torch.strided else id(x)
+    return x._version, place, x.requires_grad
 
 
 def _is_same(a: Any, b: Any) -> bool:

@@ -174,15 +174,19 @@ def _symbolic_replacements() -> Any:
         torch.blackman_window: partial(_window, 0.42, -0.5, 0.08),
     }
     others |= dict.fromkeys(pools, _max_pool1d)
-    sums_of_exp = torch.logsumexp, torch.Tensor.logsumexp, torch.special.logsumexp
-    others |= dict.fromkeys(sums_of_exp, _logsumexp)
-    others |= dict.fromkeys((torch.diagonal, torch.Tensor.diagonal), _diagonal)
-    others |= dict.fromkeys((torch.diag, torch.Tensor.diag), _diag)
-    along = torch.take_along_dim, torch.Tensor.take_along_dim
-    others |= dict.fromkeys(along, _taken_along)
-    others |= dict.fromkeys((torch.msort, torch.Tensor.msort), lambda x: x.sort(0).values)
-    others |= dict.fromkeys((torch.median, torch.Tensor.median), _median)
-    others |= dict.fromkeys((torch.quantile, torch.Tensor.quantile), _quantile)
+    both = {
+        "corrcoef": _corrcoef,
+        "cov": _cov,
+        "diag": _diag,
+        "diagonal": _diagonal,
+        "logsumexp": _logsumexp,
+        "median": _median,
+        "msort": lambda x: x.sort(0).values,
+        "quantile": _quantile,
+        "take_along_dim": _taken_along,
+    }
+    others |= {getattr(at, n): f for n, f in both.items() for at in (torch, torch.Tensor)}
+    others[torch.special.logsumexp] = _logsumexp
 
     signs = "mul div add sub __mul__ __truediv__ __rtruediv__ __rdiv__ __rsub__ __add__ __sub__"
     arithmetic = {getattr(torch.Tensor, sign) for sign in signs.split()}
@@ -412,6 +416,23 @@ def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
     shape: Any = torch.broadcast_shapes(one, other)  # type: ignore[no-untyped-call]
     wide = (t.expand(*shape[:dim], t.shape[dim], *shape[dim:]) for t in (x, indices))
     return next(wide).gather(dim, next(wide))
+
+
+def _cov(x: Any, *, correction: int = 1, **weights: Any) -> Any:
+    """Return cov without weights; torch's own asks whether n - correction is positive."""
+    if any(w is not None for w in weights.values()):
+        return torch.cov(x, correction=correction, **weights)
+    apart = x - x.mean(-1, keepdim=True)
+    rows = apart @ apart.mT if x.dim() > 1 else (apart * apart).sum()
+    return rows / torch.sym_max(x.shape[-1] - correction, 0)  # type: ignore[no-untyped-call]
+
+
+def _corrcoef(x: Any) -> Any:
+    c = _cov(x)
+    if x.dim() < 2:
+        return c / c
+    deviation = c.diagonal().sqrt()
+    return (c / deviation[:, None] / deviation).clip(-1, 1)
 
 
 def _median(x: Any, *args: Any, **named: Any) -> Any:

@@ -31,6 +31,36 @@ def test_products_and_distances(function, example, said):
     assert said in made.text, made.text
 
 
+OF_TORCH = {
+    "cov": (lambda x: torch.cov(x), (3, 4)),
+    "cov of one row": (lambda x: x.cov(correction=0), (4,)),
+    "corrcoef": (lambda x: x.corrcoef().sin(), (3, 4)),
+    "fmax": (lambda x, y: torch.fmax(x, -y) * torch.fmin(x, y.log()), (4,), (4,)),
+    "cosine": (lambda x, y: F.cosine_similarity(x, y, -2), (1, 2, 3), (4, 1, 3)),
+    "broadcast": (lambda *xs: torch.broadcast_tensors(*xs), (3,), (1, 2, 1), (5, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("case", OF_TORCH.values(), ids=OF_TORCH)
+def test_functions_of_torch_itself(case):
+    function, *shapes = case
+    ours, given = derive.differentiate(function, time=1e9), [r(*shape) for shape in shapes]
+    for x in given:
+        x.requires_grad_()
+    pairs = [torch.utils._pytree.tree_leaves(f(*given)) for f in (ours, function)]
+    torch.testing.assert_close(*pairs)
+    for y, want in zip(*pairs, strict=True):
+        made = (torch.autograd.grad(t.sum(), given, allow_unused=True) for t in (y, want))
+        torch.testing.assert_close(*made)
+    assert all(ours.known.made.values())
+
+
+def test_a_sparse_tensor_is_left_to_the_function():
+    f, x = derive.differentiate(lambda a, b: torch.sparse.mm(a, b)), torch.eye(3).to_sparse()
+    with pytest.warns(derive.DeriveWarning, match=r"sparse one; pass x.to_dense\(\)"):
+        torch.testing.assert_close(f(x, r(3, 4)), r(3, 4))
+
+
 def off_diagonal(z):
     c = z.T @ z
     n = c.shape[0]

@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_820,
+    "derive": 89_850,
     "derive/algebra": 4_650,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_790,
     "derive/show": 2_340,
     "derive/site": 2_190,
-    "derive/tracing": 11_400,
+    "derive/tracing": 11_425,
     "templates": 2_135,
-    "tests": 75_015,
+    "tests": 75_045,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
