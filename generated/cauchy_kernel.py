@@ -20,29 +20,28 @@ class _CauchyKernel(torch.autograd.Function):
     @staticmethod
     def forward(x1, x2, gamma):
         reuse = rt.reuse(x1, x2)
-        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        x1, x2 = rt.cast(wide, x1, x2)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        twice_x1_centred = reuse.mul(
-            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-        )
-        x1_centred_sum = reuse.square(x1_centred).sum(-1, keepdim=True) + reuse.square(
-            x2_centred
-        ).sum(-1).unsqueeze(-2)
-        clamped_difference = reuse.clamp_min(
-            reuse.sub(x1_centred_sum, twice_x1_centred), 0
-        )
-        K = (1 / reuse.add(reuse.mul(clamped_difference, gamma), 1)).to(dtype)
-        return K, centre
+        with rt.no_autocast(x1):
+            x1, x2 = rt.widened(x1, x2)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            x1_centred_sum = x1_centred.square().sum(
+                -1, keepdim=True
+            ) + x2_centred.square().sum(-1).unsqueeze(-2)
+            x1_centred_sum_difference = reuse.sub(
+                x1_centred_sum, reuse.mul(x1_centred @ x2_centred.mT, 2)
+            )
+            K = 1 / reuse.add(
+                reuse.mul(reuse.clamp_min(x1_centred_sum_difference, 0), gamma), 1
+            )
+            return K.to(dtype), centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -50,7 +49,6 @@ class _CauchyKernel(torch.autograd.Function):
         K, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, K, centre)
 
     @staticmethod
@@ -58,8 +56,7 @@ class _CauchyKernel(torch.autograd.Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 3
-        low, wide = ctx.low, ctx.wide
-        x1, x2, K, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
+        x1, x2, K, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -75,31 +72,26 @@ class _CauchyKernel(torch.autograd.Function):
         x1_centred = x1 - centre.unsqueeze(-2)
         G_K_squared = reuse.mul(K.square(), G)
         twice_gamma = 2 * ctx.gamma
-        if first_order:
-            if ctx.needs_input_grad[0]:
-                K_squared_G_x2_centred = (G_K_squared.to(low) @ x2_centred.to(low)).to(
-                    wide
-                )
-                grad_x1 = K_squared_G_x2_centred.addcmul_(
-                    G_K_squared.sum(-1, keepdim=True), x1_centred, value=-1
-                ).mul_(twice_gamma)
-            if ctx.needs_input_grad[1]:
-                K_squared_G_x1_centred = G_K_squared.mT.to(low) @ x1_centred.to(low)
-                wide_K_squared_G = K_squared_G_x1_centred.to(wide)
-                grad_x2 = wide_K_squared_G.addcmul_(
-                    G_K_squared.sum(-2).unsqueeze(-1), x2_centred, value=-1
-                ).mul_(twice_gamma)
-        else:
-            if ctx.needs_input_grad[0]:
-                grad_x1 = twice_gamma * (
-                    (G_K_squared.to(low) @ x2_centred.to(low)).to(wide)
-                    - G_K_squared.sum(-1, keepdim=True) * x1_centred
-                )
-            if ctx.needs_input_grad[1]:
-                grad_x2 = twice_gamma * (
-                    (G_K_squared.mT.to(low) @ x1_centred.to(low)).to(wide)
-                    - G_K_squared.sum(-2).unsqueeze(-1) * x2_centred
-                )
+        if ctx.needs_input_grad[0]:
+            grad_x1 = reuse.mul(
+                reuse.addcmul(
+                    G_K_squared @ x2_centred,
+                    G_K_squared.sum(-1, keepdim=True),
+                    x1_centred,
+                    value=-1,
+                ),
+                twice_gamma,
+            )
+        if ctx.needs_input_grad[1]:
+            grad_x2 = reuse.mul(
+                reuse.addcmul(
+                    G_K_squared.mT @ x1_centred,
+                    G_K_squared.sum(-2).unsqueeze(-1),
+                    x2_centred,
+                    value=-1,
+                ),
+                twice_gamma,
+            )
         return grad_x1, grad_x2, None
 
 

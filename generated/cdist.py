@@ -22,30 +22,29 @@ class _Cdist(torch.autograd.Function):
     @staticmethod
     def forward(x1, x2):
         reuse = rt.reuse(x1, x2)
-        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        x1, x2 = rt.cast(wide, x1, x2)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        twice_x1_centred = reuse.mul(
-            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-        )
-        sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-        sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-        x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
-        squared = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
-        squared_nonzero = squared != 0
-        D = rt.keep_where_(
-            reuse.sqrt(rt.guarded(squared, squared_nonzero, 1)), squared_nonzero
-        ).to(dtype)
-        return D, centre
+        with rt.no_autocast(x1):
+            x1, x2 = rt.widened(x1, x2)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+            sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+            x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+            squared = reuse.clamp_min(  # squared[*b,i,j]
+                reuse.sub(x1_centred_sum, reuse.mul(x1_centred @ x2_centred.mT, 2)), 0
+            )
+            squared_nonzero = squared != 0
+            D = rt.keep_where_(
+                reuse.sqrt(rt.guarded(squared, squared_nonzero, 1)), squared_nonzero
+            ).to(dtype)
+            return D, centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -53,7 +52,6 @@ class _Cdist(torch.autograd.Function):
         D, centre = output
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, D, centre)
 
     @staticmethod
@@ -61,8 +59,7 @@ class _Cdist(torch.autograd.Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        low, wide = ctx.low, ctx.wide
-        x1, x2, D, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
+        x1, x2, D, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -87,7 +84,7 @@ class _Cdist(torch.autograd.Function):
             grad_x1 = reuse.mul(
                 reuse.sub(
                     grad_squared.sum(-1, keepdim=True) * x1_centred,
-                    (grad_squared.to(low) @ x2_centred.to(low)).to(wide),
+                    grad_squared @ x2_centred,
                 ),
                 2,
             )
@@ -95,7 +92,7 @@ class _Cdist(torch.autograd.Function):
             grad_x2 = reuse.mul(
                 reuse.sub(
                     reuse.mul(x2_centred, grad_squared.sum(-2).unsqueeze(-1)),
-                    (grad_squared.mT.to(low) @ x1_centred.to(low)).to(wide),
+                    grad_squared.mT @ x1_centred,
                 ),
                 2,
             )
@@ -103,10 +100,11 @@ class _Cdist(torch.autograd.Function):
 
 
 def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Euclidean distances of all pairs of rows.
+    """Euclidean distances of all pairs of rows, of products of matrices, from a center of
+    the rows.
 
-    Equal rows have no gradient. torch's p is 2, and compute_mode is as for
-    donot_use_mm. Returns D[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    Equal rows have no gradient. torch's p is 2. Returns D[*b,i,j] of x1[*b,i,k] and
+    x2[*b,j,k].
     """
     if (
         not rt.floating(x1, x2)

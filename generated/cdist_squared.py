@@ -20,26 +20,25 @@ class _CdistSquared(torch.autograd.Function):
     @staticmethod
     def forward(x1, x2):
         reuse = rt.reuse(x1, x2)
-        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        x1, x2 = rt.cast(wide, x1, x2)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        twice_x1_centred = reuse.mul(
-            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-        )
-        sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-        sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-        x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
-        D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)
-        return D.to(dtype), centre
+        with rt.no_autocast(x1):
+            x1, x2 = rt.widened(x1, x2)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+            sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+            x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+            D = reuse.clamp_min(
+                reuse.sub(x1_centred_sum, reuse.mul(x1_centred @ x2_centred.mT, 2)), 0
+            )
+            return D.to(dtype), centre
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -47,7 +46,6 @@ class _CdistSquared(torch.autograd.Function):
         centre = output[1]
         ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
-        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, centre)
 
     @staticmethod
@@ -55,8 +53,7 @@ class _CdistSquared(torch.autograd.Function):
     def backward(ctx, G, _grad_centre):
         if G is None:
             return (None,) * 2
-        low, wide = ctx.low, ctx.wide
-        x1, x2, centre, G = rt.cast(wide, *ctx.saved_tensors, G)
+        x1, x2, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
@@ -72,17 +69,12 @@ class _CdistSquared(torch.autograd.Function):
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
             grad_x1 = reuse.mul(
-                reuse.sub(
-                    G.sum(-1, keepdim=True) * x1_centred,
-                    (G.to(low) @ x2_centred.to(low)).to(wide),
-                ),
-                2,
+                reuse.sub(G.sum(-1, keepdim=True) * x1_centred, G @ x2_centred), 2
             )
         if ctx.needs_input_grad[1]:
             grad_x2 = reuse.mul(
                 reuse.sub(
-                    reuse.mul(x2_centred, G.sum(-2).unsqueeze(-1)),
-                    (G.mT.to(low) @ x1_centred.to(low)).to(wide),
+                    reuse.mul(x2_centred, G.sum(-2).unsqueeze(-1)), G.mT @ x1_centred
                 ),
                 2,
             )

@@ -28,29 +28,32 @@ class _LennardJones(torch.autograd.Function):
     def forward(position, sigma, epsilon):
         reuse = rt.reuse(position)
         dtype = rt.autocast_float32(position)
-        position = rt.widened(position)
-        detached_position = position.detach()
-        mean_of_position = detached_position.mean(0)
-        centre = torch.where(
-            2 * mean_of_position.square() > detached_position.square().mean(0),
-            mean_of_position,
-            0,
-        )
-        position_centred = position - centre
-        sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
-        position_centred_sum = (
-            sum_of_position_centred + sum_of_position_centred.squeeze(1)
-        )
-        position_centred_difference = reuse.addmm(
-            position_centred_sum, position_centred, position_centred.mT, alpha=-2
-        )
-        squared = reuse.clamp_min(position_centred_difference, 0)  # squared[n,m]
-        positions_of_position = rt.positions(position.shape[0], position)
-        position_below = positions_of_position.unsqueeze(1) < positions_of_position
-        squared_to_minus_three = reuse.pow(torch.where(position_below, squared, 1), -3)
-        near = reuse.triu(reuse.mul(squared_to_minus_three, sigma**6), 1)  # near[n,m]
-        energy = (4 * epsilon * (near.square().sum() - near.sum())).to(dtype)
-        return energy, centre, squared
+        with rt.no_autocast(position):
+            position = rt.widened(position)
+            detached_position = position.detach()
+            mean_of_position = detached_position.mean(0)
+            centre = torch.where(
+                2 * mean_of_position.square() > detached_position.square().mean(0),
+                mean_of_position,
+                0,
+            )
+            position_centred = position - centre
+            sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
+            position_centred_sum = (
+                sum_of_position_centred + sum_of_position_centred.squeeze(1)
+            )
+            position_centred_difference = reuse.addmm(
+                position_centred_sum, position_centred, position_centred.mT, alpha=-2
+            )
+            squared = reuse.clamp_min(position_centred_difference, 0)  # squared[n,m]
+            positions_of_position = rt.positions(position.shape[0], position)
+            position_below = positions_of_position.unsqueeze(1) < positions_of_position
+            squared_to_minus_three = reuse.pow(
+                torch.where(position_below, squared, 1), -3
+            )
+            near = reuse.triu(reuse.mul(squared_to_minus_three, sigma**6), 1)
+            energy = (4 * epsilon * (near.square().sum() - near.sum())).to(dtype)
+            return energy, centre, squared
 
     @staticmethod
     def setup_context(ctx, inputs, output):

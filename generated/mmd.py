@@ -26,54 +26,57 @@ class _Mmd(torch.autograd.Function):
     def forward(X, Y, gamma):
         reuse = rt.reuse(X, Y)
         dtype = rt.autocast_float32(X, Y)
-        X, Y = rt.widened(X, Y)
-        detached_X = X.detach()
-        mean_of_detached_X = detached_X.mean(0)
-        centre = torch.where(
-            2 * mean_of_detached_X.square() > detached_X.square().mean(0),
-            mean_of_detached_X,
-            0,
-        )
-        X_centred = X - centre
-        sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
-        minus_gamma = -gamma
-        X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
-        X_centred_sum_difference = reuse.addmm(
-            X_centred_sum, X_centred, X_centred.mT, alpha=-2
-        )
-        Kxx = reuse.exp(  # Kxx[i,j]
-            reuse.mul(reuse.clamp_min(X_centred_sum_difference, 0), minus_gamma)
-        )
-        detached_Y = Y.detach()
-        mean_of_detached_Y = detached_Y.mean(0)
-        centre2 = torch.where(
-            2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
-            mean_of_detached_Y,
-            0,
-        )
-        X_minus_centre2 = X - centre2
-        Y_centred = Y - centre2
-        sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
-        spread_Y_centred = sum_of_Y_centred.squeeze(1)
-        sum_of_X_sum = X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
-        sum_of_X_sum_difference = reuse.addmm(
-            sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
-        )
-        Kxy = reuse.exp(  # Kxy[i,l]
-            reuse.mul(reuse.clamp_min(sum_of_X_sum_difference, 0), minus_gamma)
-        )
-        Y_centred_sum = sum_of_Y_centred + spread_Y_centred
-        Y_centred_sum_difference = reuse.addmm(
-            Y_centred_sum, Y_centred, Y_centred.mT, alpha=-2
-        )
-        Kyy = reuse.exp(  # Kyy[l,m]
-            reuse.mul(reuse.clamp_min(Y_centred_sum_difference, 0), minus_gamma)
-        )
-        distance = (
-            (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0]
-            + Kyy.mean()
-        ).to(dtype)
-        return distance, centre, Kxx, centre2, Kxy, Kyy
+        with rt.no_autocast(X):
+            X, Y = rt.widened(X, Y)
+            detached_X = X.detach()
+            mean_of_detached_X = detached_X.mean(0)
+            centre = torch.where(
+                2 * mean_of_detached_X.square() > detached_X.square().mean(0),
+                mean_of_detached_X,
+                0,
+            )
+            X_centred = X - centre
+            sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
+            minus_gamma = -gamma
+            X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+            X_centred_sum_difference = reuse.addmm(
+                X_centred_sum, X_centred, X_centred.mT, alpha=-2
+            )
+            Kxx = reuse.exp(  # Kxx[i,j]
+                reuse.mul(reuse.clamp_min(X_centred_sum_difference, 0), minus_gamma)
+            )
+            detached_Y = Y.detach()
+            mean_of_detached_Y = detached_Y.mean(0)
+            centre2 = torch.where(
+                2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
+                mean_of_detached_Y,
+                0,
+            )
+            X_minus_centre2 = X - centre2
+            Y_centred = Y - centre2
+            sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
+            spread_Y_centred = sum_of_Y_centred.squeeze(1)
+            sum_of_X_sum = (
+                X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
+            )
+            sum_of_X_sum_difference = reuse.addmm(
+                sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
+            )
+            Kxy = reuse.exp(  # Kxy[i,l]
+                reuse.mul(reuse.clamp_min(sum_of_X_sum_difference, 0), minus_gamma)
+            )
+            Y_centred_sum = sum_of_Y_centred + spread_Y_centred
+            Y_centred_sum_difference = reuse.addmm(
+                Y_centred_sum, Y_centred, Y_centred.mT, alpha=-2
+            )
+            Kyy = reuse.exp(  # Kyy[l,m]
+                reuse.mul(reuse.clamp_min(Y_centred_sum_difference, 0), minus_gamma)
+            )
+            distance = (
+                (Kxx.sum() / X.shape[0] - 2 * Kxy.sum() / Y.shape[0]) / X.shape[0]
+                + Kyy.mean()
+            ).to(dtype)
+            return distance, centre, Kxx, centre2, Kxy, Kyy
 
     @staticmethod
     def setup_context(ctx, inputs, output):

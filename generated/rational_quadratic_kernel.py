@@ -26,27 +26,26 @@ class _RationalQuadraticKernel(torch.autograd.Function):
     @staticmethod
     def forward(x1, x2, gamma, alpha):
         reuse = rt.reuse(x1, x2)
-        low, wide = rt.product_dtypes(x1, x2)
         dtype = rt.autocast_float32(x1, x2)
-        x1, x2 = rt.cast(wide, x1, x2)
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        twice_x1_centred = reuse.mul(
-            (x1_centred.to(low) @ x2_centred.mT.to(low)).to(wide), 2
-        )
-        sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-        sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-        x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
-        D = reuse.clamp_min(reuse.sub(x1_centred_sum, twice_x1_centred), 0)  # D[*b,i,j]
-        K = reuse.pow(reuse.add(rt.ieee_divide(gamma, alpha) * D, 1), -alpha)
-        return K.to(dtype), centre, D
+        with rt.no_autocast(x1):
+            x1, x2 = rt.widened(x1, x2)
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+            x1_centred = x1 - centre.unsqueeze(-2)
+            x2_centred = x2 - centre.unsqueeze(-2)
+            sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
+            sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
+            x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+            D = reuse.clamp_min(  # D[*b,i,j]
+                reuse.sub(x1_centred_sum, reuse.mul(x1_centred @ x2_centred.mT, 2)), 0
+            )
+            K = reuse.pow(reuse.add(gamma / alpha * D, 1), -alpha).to(dtype)
+            return K, centre, D
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -54,7 +53,6 @@ class _RationalQuadraticKernel(torch.autograd.Function):
         _, centre, D = output
         ctx.mark_non_differentiable(centre, D)
         ctx.set_materialize_grads(False)
-        ctx.low, ctx.wide = rt.product_dtypes(x1, x2)
         ctx.save_for_backward(x1, x2, centre, D)
 
     @staticmethod
@@ -62,61 +60,52 @@ class _RationalQuadraticKernel(torch.autograd.Function):
     def backward(ctx, G, _grad_centre, _grad_D):
         if G is None:
             return (None,) * 4
-        low, wide = ctx.low, ctx.wide
-        x1, x2, centre, D, G = rt.cast(wide, *ctx.saved_tensors, G)
+        x1, x2, centre, D, G = rt.widened(*ctx.saved_tensors, G)
         gamma = ctx.gamma
         alpha = ctx.alpha
         grad_x1 = grad_x2 = None
-        if rt.unrecorded(G):
-            x1_centred = x1 - centre.unsqueeze(-2)
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        if not first_order:
+            detached_x2 = x2.detach()
+            mean_of_detached_x2 = detached_x2.mean(-2)
+            centre = torch.where(
+                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
+                mean_of_detached_x2,
+                0,
+            )
+        x1_centred = x1 - centre.unsqueeze(-2)
+        if first_order:
+            grad_D = (  # grad_D[*b,i,j]
+                (-gamma * G).mul_((gamma / alpha * D).add_(1).pow_(-(1 + alpha)))
+                if -alpha != 0
+                else G.new_zeros(()).expand(G.shape)
+            )
+        x2_centred = x2 - centre.unsqueeze(-2)
+        if not first_order:
+            D = (  # D[*b,i,j]
+                x1_centred.square().sum(-1, keepdim=True)
+                + x2_centred.square().sum(-1).unsqueeze(-2)
+                - 2 * (x1_centred @ x2_centred.mT)
+            ).clamp_min(0)
             if -alpha != 0:
-                grad_D = (-gamma * G).mul_(
-                    (rt.ieee_divide(gamma, alpha) * D).add_(1).pow_(-(1 + alpha))
-                )
+                grad_D = -gamma * G * (1 + gamma / alpha * D) ** -(1 + alpha)
             else:
                 grad_D = G.new_zeros(()).expand(G.shape)  # grad_D[*b,i,j]
-            x2_centred = x2 - centre.unsqueeze(-2)
-            if ctx.needs_input_grad[0]:
-                grad_x1 = (
-                    (grad_D.sum(-1, keepdim=True) * x1_centred)
-                    .sub_((grad_D.to(low) @ x2_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            if ctx.needs_input_grad[1]:
-                grad_x2 = (
-                    x2_centred.mul_(grad_D.sum(-2).unsqueeze(-1))
-                    .sub_((grad_D.mT.to(low) @ x1_centred.to(low)).to(wide))
-                    .mul_(2)
-                )
-            return grad_x1, grad_x2, None, None
-        detached_x2 = x2.detach()
-        mean_of_detached_x2 = detached_x2.mean(-2)
-        centre = torch.where(
-            2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-            mean_of_detached_x2,
-            0,
-        )
-        x1_centred = x1 - centre.unsqueeze(-2)
-        x2_centred = x2 - centre.unsqueeze(-2)
-        low_x1_centred = x1_centred.to(low)
-        D = (  # D[*b,i,j]
-            x1_centred.square().sum(-1, keepdim=True)
-            + x2_centred.square().sum(-1).unsqueeze(-2)
-            - 2 * (low_x1_centred @ x2_centred.mT.to(low)).to(wide)
-        ).clamp_min(0)
-        if -alpha != 0:
-            grad_D = -gamma * G * (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-        else:
-            grad_D = G.new_zeros(()).expand(G.shape)  # grad_D[*b,i,j]
         if ctx.needs_input_grad[0]:
-            grad_x1 = 2 * (
-                grad_D.sum(-1, keepdim=True) * x1_centred
-                - (grad_D.to(low) @ x2_centred.to(low)).to(wide)
+            grad_x1 = reuse.mul(
+                reuse.sub(
+                    grad_D.sum(-1, keepdim=True) * x1_centred, grad_D @ x2_centred
+                ),
+                2,
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = 2 * (
-                grad_D.sum(-2).unsqueeze(-1) * x2_centred
-                - (grad_D.mT.to(low) @ low_x1_centred).to(wide)
+            grad_x2 = reuse.mul(
+                reuse.sub(
+                    reuse.mul(x2_centred, grad_D.sum(-2).unsqueeze(-1)),
+                    grad_D.mT @ x1_centred,
+                ),
+                2,
             )
         return grad_x1, grad_x2, None, None
 
@@ -126,8 +115,7 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
     def tangent(inputs, output, tangents):
         x1, x2, gamma, alpha = inputs
         d_x1, d_x2, _, _ = tangents
-        low, wide = rt.product_dtypes(x1, x2)
-        x1, x2, d_x1, d_x2 = rt.cast(wide, x1, x2, d_x1, d_x2)
+        x1, x2, d_x1, d_x2 = rt.widened(x1, x2, d_x1, d_x2)
         detached_x2 = x2.detach()
         mean_of_detached_x2 = detached_x2.mean(-2)
         centre = torch.where(
@@ -137,30 +125,25 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
         )
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
-        low_x2_centred = x2_centred.mT.to(low)
-        low_x1_centred = x1_centred.to(low)
         D = (  # D[*b,i,j]
             x1_centred.square().sum(-1, keepdim=True)
             + x2_centred.square().sum(-1).unsqueeze(-2)
-            - 2 * (low_x1_centred @ low_x2_centred).to(wide)
+            - 2 * (x1_centred @ x2_centred.mT)
         ).clamp_min(0)
         if -alpha != 0:
-            d_x1_sum = d_x1.to(low) @ low_x2_centred + low_x1_centred @ d_x2.mT.to(low)
-        else:
-            d_x1_sum = None
-        D_to_alpha = (1 + rt.ieee_divide(gamma, alpha) * D) ** -(1 + alpha)
-        if -alpha != 0:
+            d_x1_plus_x1_centred = d_x1 @ x2_centred.mT + x1_centred @ d_x2.mT
             sum_of_d_x1_x1_centred = (d_x1 * x1_centred).sum(-1, keepdim=True)
             sum_of_d_x2_x2_centred = (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
-            d_x1_sum_difference = (
-                d_x1_sum.to(wide) - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
+            d_x1_difference = (
+                d_x1_plus_x1_centred - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
             )
         else:
+            d_x1_plus_x1_centred = None
             sum_of_d_x1_x1_centred = None
             sum_of_d_x2_x2_centred = None
-            d_x1_sum_difference = None
+            d_x1_difference = None
         d_K = (
-            2 * gamma * D_to_alpha * d_x1_sum_difference
+            2 * gamma * (1 + gamma / alpha * D) ** -(1 + alpha) * d_x1_difference
             if -alpha != 0
             else d_x1.new_zeros(()).expand((*d_x1.shape[:-1], d_x2.shape[-2]))
         )
@@ -172,19 +155,20 @@ def rational_quadratic_kernel(
 ) -> torch.Tensor:
     """Rational quadratic kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. alpha is greater than 0.
     """
     gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
     alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")
     if (
         not rt.floating(x1, x2)
         or x1.dim() < 2
+        or not alpha > 0
         or x2.dim() != x1.dim()
         or x2.shape[:-2] != x1.shape[:-2]
         or x2.shape[-1] != x1.shape[-1]
     ):
-        signature = "x1[*b,i,k], x2[*b,j,k]"
-        raise rt.explained("rational_quadratic_kernel", signature, x1, x2)
+        signature = "x1[*b,i,k], x2[*b,j,k]; alpha>0"
+        raise rt.explained("rational_quadratic_kernel", signature, x1, x2, alpha)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         return _RationalQuadraticKernelDual.apply(x1, x2, gamma, alpha)[0]
     return rt.apply(_RationalQuadraticKernel, x1, x2, gamma, alpha)[0]

@@ -4,16 +4,16 @@
     away[n,d] = anchor[n,d] − negative[n,d] + eps
     powers_near[n] = Σ[d] |towards[n,d]|^p
     powers_far[n] = Σ[d] |away[n,d]|^p
-    near[n] = powers_near[n]^(1/p)
-    far[n] = powers_far[n]^(1/p)
+    near[n] = where(powers_near[n] = 0, 0, powers_near[n]^(1/p))
+    far[n] = where(powers_far[n] = 0, 0, powers_far[n]^(1/p))
     loss[n] = max(near[n] − far[n] + margin, 0)
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
 Gradients, where G is the cotangent of loss:
 
-    grad_away[n,d] = −[near[n] − far[n] + margin ≥ 0]·G[n]·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
-    grad_towards[n,d] = [near[n] − far[n] + margin ≥ 0]·G[n]·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
+    grad_away[n,d] = −[powers_far[n] ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·(|away[n,d]|/far[n])^(p − 1)·sign(away[n,d])
+    grad_towards[n,d] = [powers_near[n] ≠ 0]·[near[n] − far[n] + margin ≥ 0]·G[n]·(|towards[n,d]|/near[n])^(p − 1)·sign(towards[n,d])
     grad_anchor[n,d] = grad_towards[n,d] + grad_away[n,d]
     grad_positive[n,d] = −grad_towards[n,d]
     grad_negative[n,d] = −grad_away[n,d]
@@ -24,7 +24,7 @@ elements, for "sum" that of total.
 Tangents, where d_anchor is the tangent of anchor, d_positive is the tangent of
 positive and d_negative is the tangent of negative:
 
-    d_loss[n] = [near[n] − far[n] + margin ≥ 0]·[p ≠ 0]·(powers_near[n]^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − powers_far[n]^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
+    d_loss[n] = [near[n] − far[n] + margin ≥ 0]·([powers_near[n] ≠ 0]·powers_near[n]^(1/p − 1)·Σ[d] |towards[n,d]|^(p − 1)·sign(towards[n,d])·(d_anchor[n,d] − d_positive[n,d]) − [powers_far[n] ≠ 0]·powers_far[n]^(1/p − 1)·Σ[d] |away[n,d]|^(p − 1)·sign(away[n,d])·(d_anchor[n,d] − d_negative[n,d]))
 
 d_loss is reduced like loss.
 """
@@ -48,10 +48,21 @@ class _TripletMarginLoss(torch.autograd.Function):
         anchor, positive, negative = rt.widened(anchor, positive, negative)
         towards = reuse.add(anchor - positive, eps)  # towards[n,d]
         powers_near = reuse.pow(reuse.abs(towards), p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        powers_near_nonzero = powers_near != 0
+        scale = 1 / p
+        near = torch.where(  # near[n]
+            powers_near_nonzero,
+            rt.guarded(powers_near, powers_near_nonzero, 1) ** scale,
+            0,
+        )
         away = reuse.add(anchor - negative, eps)  # away[n,d]
         powers_far = reuse.pow(reuse.abs(away), p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
+        powers_far_nonzero = powers_far != 0
+        far = torch.where(  # far[n]
+            powers_far_nonzero,
+            rt.guarded(powers_far, powers_far_nonzero, 1) ** scale,
+            0,
+        )
         loss = (near - far + margin).clamp(min=0)
         loss = rt.reduced(loss, reduction).to(dtype)
         return loss, powers_near, powers_far
@@ -81,53 +92,84 @@ class _TripletMarginLoss(torch.autograd.Function):
             towards = anchor - positive + ctx.eps  # towards[n,d]
             abs_towards = towards.abs()
             powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
-        if not first_order:
+        powers_near_nonzero = powers_near != 0
+        scale = 1 / p
+        if first_order:
+            near = torch.where(powers_near_nonzero, powers_near**scale, 0)  # near[n]
+            powers_far_nonzero = powers_far != 0
+            far = torch.where(powers_far_nonzero, powers_far**scale, 0)  # far[n]
+        else:
+            near = torch.where(  # near[n]
+                powers_near_nonzero,
+                torch.where(powers_near_nonzero, powers_near, 1) ** scale,
+                0,
+            )
             away = anchor - negative + ctx.eps  # away[n,d]
             abs_away = away.abs()
             powers_far = (abs_away**p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-        p_nonzero = p != 0
-        p_nonzero_and_near = p_nonzero & (near - far + ctx.margin >= 0)
-        spread_p_nonzero = p_nonzero_and_near.unsqueeze(1)
-        inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
-        p_minus_one = p - 1
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            if first_order:
-                towards = (anchor - positive).add_(ctx.eps)  # towards[n,d]
-            else:
-                abs_towards_to_p_minus_one = (
-                    torch.where(spread_p_nonzero, abs_towards, 1) ** p_minus_one
-                )
-            powers_near_to_p_nonzero = (
-                torch.where(p_nonzero_and_near, powers_near, 1)
-                ** inverse_safe_p_minus_one
+            powers_far_nonzero = powers_far != 0
+            far = torch.where(  # far[n]
+                powers_far_nonzero,
+                torch.where(powers_far_nonzero, powers_far, 1) ** scale,
+                0,
             )
-            if first_order:
-                towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
-                G_powers_near_abs_towards = towards_to_p_minus_one.mul_(
-                    G.unsqueeze(1) * powers_near_to_p_nonzero.unsqueeze(1)
-                ).mul_(towards.sign_())
-            else:
-                G_powers_near_abs_towards = (
-                    G.unsqueeze(1)
-                    * powers_near_to_p_nonzero.unsqueeze(1)
-                    * abs_towards_to_p_minus_one
-                    * towards.sign()
-                )
-            grad_towards = rt.where(spread_p_nonzero, G_powers_near_abs_towards, 0)
+        sum_nonnegative = near - far + ctx.margin >= 0
+        scale_minus_one = scale - 1
+        p_minus_one = p - 1
         if first_order:
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+                towards = (anchor - positive).add_(ctx.eps)  # towards[n,d]
+                powers_near_and_near = powers_near_nonzero & sum_nonnegative
+                powers_near_to_scale = (
+                    torch.where(powers_near_and_near, powers_near, 1) ** scale_minus_one
+                )
+                towards_to_p_minus_one = towards.abs().pow_(p_minus_one)
+                towards_sign_towards = towards_to_p_minus_one.mul_(
+                    G.unsqueeze(1) * powers_near_to_scale.unsqueeze(1)
+                ).mul_(towards.sign_())
+                grad_towards = rt.where(  # grad_towards[n,d]
+                    powers_near_and_near.unsqueeze(1), towards_sign_towards, 0
+                )
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 away = (anchor - negative).add_(ctx.eps)  # away[n,d]
-                powers_far_to_p_nonzero = (
-                    torch.where(p_nonzero_and_near, powers_far, 1)
-                    ** inverse_safe_p_minus_one
+        elif ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            powers_near_and_near = powers_near_nonzero & sum_nonnegative
+            spread_powers_near = powers_near_and_near.unsqueeze(1)
+            abs_towards_to_p_minus_one = (
+                torch.where(spread_powers_near, abs_towards, 1) ** p_minus_one
+            )
+            powers_near_to_scale = (
+                torch.where(powers_near_and_near, powers_near, 1) ** scale_minus_one
+            ).unsqueeze(1)
+            grad_towards = rt.where(  # grad_towards[n,d]
+                spread_powers_near,
+                G.unsqueeze(1)
+                * powers_near_to_scale
+                * abs_towards_to_p_minus_one
+                * towards.sign(),
+                0,
+            )
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            powers_far_and_near = powers_far_nonzero & sum_nonnegative
+            if not first_order:
+                spread_powers_far = powers_far_and_near.unsqueeze(1)
+                abs_away_to_p_minus_one = (
+                    torch.where(spread_powers_far, abs_away, 1) ** p_minus_one
                 )
+            safe_powers_far_to_scale = (
+                torch.where(powers_far_and_near, powers_far, 1) ** scale_minus_one
+            ).unsqueeze(1)
+        if first_order:
+            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
                 abs_away_to_p_minus_one = away.abs().pow_(p_minus_one)
-                away_sign_away = abs_away_to_p_minus_one.mul_(
-                    (-G).unsqueeze(1) * powers_far_to_p_nonzero.unsqueeze(1)
-                ).mul_(away.sign_())
-                grad_away = rt.where(spread_p_nonzero, away_sign_away, 0)
+                away_minus_G_powers_far = abs_away_to_p_minus_one.mul_(
+                    (-G).unsqueeze(1) * safe_powers_far_to_scale
+                )
+                grad_away = rt.where(  # grad_away[n,d]
+                    powers_far_and_near.unsqueeze(1),
+                    away_minus_G_powers_far.mul_(away.sign_()),
+                    0,
+                )
             if ctx.needs_input_grad[0]:
                 if ctx.needs_input_grad[1]:
                     grad_anchor = grad_towards + grad_away
@@ -135,17 +177,10 @@ class _TripletMarginLoss(torch.autograd.Function):
                     grad_anchor = grad_towards.add_(grad_away)
         else:
             if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                abs_away_to_p_minus_one = (
-                    torch.where(spread_p_nonzero, abs_away, 1) ** p_minus_one
-                )
-                powers_far_to_p_nonzero = (
-                    torch.where(p_nonzero_and_near, powers_far, 1)
-                    ** inverse_safe_p_minus_one
-                ).unsqueeze(1)
                 grad_away = rt.where(  # grad_away[n,d]
-                    spread_p_nonzero,
+                    spread_powers_far,
                     (-G).unsqueeze(1)
-                    * powers_far_to_p_nonzero
+                    * safe_powers_far_to_scale
                     * abs_away_to_p_minus_one
                     * away.sign(),
                     0,
@@ -169,36 +204,51 @@ class _TripletMarginLossDual(rt.Dual, _TripletMarginLoss):
         towards = anchor - positive + eps  # towards[n,d]
         abs_towards = towards.abs()
         powers_near = (abs_towards**p).sum(1)  # powers_near[n]
-        near = powers_near ** rt.ieee_divide(1, p)  # near[n]
+        powers_near_nonzero = powers_near != 0
+        scale = 1 / p
+        near = torch.where(  # near[n]
+            powers_near_nonzero,
+            torch.where(powers_near_nonzero, powers_near, 1) ** scale,
+            0,
+        )
         away = anchor - negative + eps  # away[n,d]
         abs_away = away.abs()
         powers_far = (abs_away**p).sum(1)  # powers_far[n]
-        far = powers_far ** rt.ieee_divide(1, p)  # far[n]
-        p_nonzero = p != 0
-        near_and_p_nonzero = (near - far + margin >= 0) & p_nonzero
-        spread_near = near_and_p_nonzero.unsqueeze(1)
-        inverse_safe_p_minus_one = rt.ieee_divide(1, p if p_nonzero else 1) - 1
+        powers_far_nonzero = powers_far != 0
+        far = torch.where(  # far[n]
+            powers_far_nonzero,
+            torch.where(powers_far_nonzero, powers_far, 1) ** scale,
+            0,
+        )
+        sum_nonnegative = near - far + margin >= 0
+        powers_near_and_near = powers_near_nonzero & sum_nonnegative
+        powers_far_and_near = powers_far_nonzero & sum_nonnegative
+        scale_minus_one = scale - 1
         p_minus_one = p - 1
-        sum_of_abs_towards = (
-            torch.where(spread_near, abs_towards, 1) ** p_minus_one
-            * towards.sign()
-            * (d_anchor - d_positive)
+        abs_towards_to_p_minus_one = (
+            torch.where(powers_near_and_near.unsqueeze(1), abs_towards, 1)
+            ** p_minus_one
+        )
+        powers_near_abs_towards = torch.where(
+            powers_near_and_near, powers_near, 1
+        ) ** scale_minus_one * (
+            abs_towards_to_p_minus_one * towards.sign() * (d_anchor - d_positive)
         ).sum(1)
-        powers_far_to_p_nonzero = (
-            torch.where(near_and_p_nonzero, powers_far, 1) ** inverse_safe_p_minus_one
+        masked_powers_near = torch.where(
+            powers_near_nonzero, powers_near_abs_towards, 0
         )
-        powers_near_abs_towards = (
-            torch.where(near_and_p_nonzero, powers_near, 1) ** inverse_safe_p_minus_one
-            * sum_of_abs_towards
+        abs_away_to_p_minus_one = (
+            torch.where(powers_far_and_near.unsqueeze(1), abs_away, 1) ** p_minus_one
         )
-        sum_of_abs_away = (
-            torch.where(spread_near, abs_away, 1) ** p_minus_one
-            * away.sign()
-            * (d_anchor - d_negative)
+        powers_far_abs_away = torch.where(
+            powers_far_and_near, powers_far, 1
+        ) ** scale_minus_one * (
+            abs_away_to_p_minus_one * away.sign() * (d_anchor - d_negative)
         ).sum(1)
         d_loss = rt.where(
-            near_and_p_nonzero,
-            powers_near_abs_towards - powers_far_to_p_nonzero * sum_of_abs_away,
+            sum_nonnegative,
+            masked_powers_near
+            - torch.where(powers_far_nonzero, powers_far_abs_away, 0),
             0,
         )
         d_loss = rt.reduced(d_loss, reduction)
@@ -216,9 +266,10 @@ def triplet_margin_loss(
 ) -> torch.Tensor:
     """Loss of an anchor nearer to the negative than to the positive.
 
-    p is the order of the norm, eps is added to each difference. torch's swap is False.
-    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0.
+    p is the finite order of the norm, eps is added to each difference. torch's swap is
+    False. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0 and p is
+    greater than 0 and less than 1000000000.
     """
     margin = rt.number(margin, "triplet_margin_loss: margin")
     p = rt.number(p, "triplet_margin_loss: p")
@@ -227,15 +278,17 @@ def triplet_margin_loss(
         not rt.floating(anchor, positive, negative)
         or anchor.dim() != 2
         or not margin > 0
+        or not p > 0
+        or not p < 1000000000
         or positive.shape != anchor.shape
         or negative.shape != anchor.shape
         or reduction not in ("mean", "sum", "none")
     ):
         signature = (
-            "anchor[n,d], positive[n,d], negative[n,d]; margin>0; "
+            "anchor[n,d], positive[n,d], negative[n,d]; margin>0; p>0; p<1000000000; "
             "reduction in mean|sum|none"
         )
-        values = anchor, positive, negative, margin, reduction
+        values = anchor, positive, negative, margin, p, reduction
         raise rt.explained("triplet_margin_loss", signature, *values)
     if rt.forward_mode() and not torch.compiler.is_compiling():
         result = _TripletMarginLossDual.apply(

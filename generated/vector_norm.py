@@ -9,7 +9,7 @@ Gradients, where G is the cotangent of F:
 
 Tangents, where d_x is the tangent of x:
 
-    d_F[*p,*q] = [total[*p,*q] ≠ 0]·[ord ≠ 0]·total[*p,*q]^(1/ord − 1)·Σₖ d_x[*p,k,*q]·|x[*p,k,*q]|^(ord − 1)·sign(x[*p,k,*q])
+    d_F[*p,*q] = [total[*p,*q] ≠ 0]·total[*p,*q]^(1/ord − 1)·Σₖ d_x[*p,k,*q]·|x[*p,k,*q]|^(ord − 1)·sign(x[*p,k,*q])
 """
 # mypy: ignore-errors
 
@@ -29,9 +29,7 @@ class _VectorNorm(torch.autograd.Function):
         total = reuse.pow(x.abs(), ord).sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         F = torch.where(
-            total_nonzero,
-            rt.guarded(total, total_nonzero, 1) ** rt.ieee_divide(1, ord),
-            0,
+            total_nonzero, rt.guarded(total, total_nonzero, 1) ** (1 / ord), 0
         )
         F = rt.no_view((F.unsqueeze(dim) if keepdim else F).to(dtype))
         return F, total
@@ -51,33 +49,29 @@ class _VectorNorm(torch.autograd.Function):
         x, total, G = rt.widened(*ctx.saved_tensors, G)
         ord = ctx.ord
         dim = ctx.dim
-        first_order = rt.unrecorded(G)
-        G = G if ctx.keepdim else G.unsqueeze(dim)
-        if not first_order:
-            abs_x = x.abs()
-            total = (abs_x**ord).sum(dim)  # total[*p,*q]
-        ord_nonzero = ord != 0
-        total_and_ord_nonzero = (total != 0) & ord_nonzero
-        if not first_order:
-            spread_total = total_and_ord_nonzero.unsqueeze(dim)
-            safe_abs_x_to_ord = torch.where(spread_total, abs_x, 1) ** (ord - 1)
-        safe_total_to_scale = torch.where(total_and_ord_nonzero, total, 1) ** (
-            rt.ieee_divide(1, ord) - 1
-        )
-        if first_order:
+        if rt.unrecorded(G):
+            G = G if ctx.keepdim else G.unsqueeze(dim)
+            total_nonzero = total != 0
+            safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
             abs_x_to_ord_G_total = (
                 x.abs().pow_(ord - 1).mul_(G * safe_total_to_scale.unsqueeze(dim))
             )
             grad_x = rt.keep_where_(
-                abs_x_to_ord_G_total.mul_(x.sign()),
-                total_and_ord_nonzero.unsqueeze(dim),
+                abs_x_to_ord_G_total.mul_(x.sign()), total_nonzero.unsqueeze(dim)
             )
-        else:
-            grad_x = torch.where(
-                spread_total,
-                G * safe_total_to_scale.unsqueeze(dim) * safe_abs_x_to_ord * x.sign(),
-                0,
-            )
+            return grad_x, None, None, None
+        G = G if ctx.keepdim else G.unsqueeze(dim)
+        abs_x = x.abs()
+        total = (abs_x**ord).sum(dim)  # total[*p,*q]
+        total_nonzero = total != 0
+        spread_total_nonzero = total_nonzero.unsqueeze(dim)
+        safe_abs_x_to_ord = torch.where(spread_total_nonzero, abs_x, 1) ** (ord - 1)
+        safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
+        grad_x = torch.where(
+            spread_total_nonzero,
+            G * safe_total_to_scale.unsqueeze(dim) * safe_abs_x_to_ord * x.sign(),
+            0,
+        )
         return grad_x, None, None, None
 
 
@@ -89,16 +83,11 @@ class _VectorNormDual(rt.Dual, _VectorNorm):
         x, d_x = rt.widened(x, d_x)
         abs_x = x.abs()
         total = (abs_x**ord).sum(dim)  # total[*p,*q]
-        ord_nonzero = ord != 0
-        total_and_ord_nonzero = (total != 0) & ord_nonzero
-        safe_abs_x = torch.where(total_and_ord_nonzero.unsqueeze(dim), abs_x, 1)
+        total_nonzero = total != 0
+        safe_abs_x = torch.where(total_nonzero.unsqueeze(dim), abs_x, 1)
         sum_of_d_x = (d_x * safe_abs_x ** (ord - 1) * x.sign()).sum(dim)
-        safe_total_to_ord_nonzero = torch.where(total_and_ord_nonzero, total, 1) ** (
-            rt.ieee_divide(1, ord if ord_nonzero else 1) - 1
-        )
-        d_F = torch.where(
-            total_and_ord_nonzero, safe_total_to_ord_nonzero * sum_of_d_x, 0
-        )
+        safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
+        d_F = torch.where(total_nonzero, safe_total_to_scale * sum_of_d_x, 0)
         d_F = d_F.unsqueeze(dim) if keepdim else d_F
         return d_F, None
 

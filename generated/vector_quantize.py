@@ -26,31 +26,32 @@ class _VectorQuantize(torch.autograd.Function):
     def forward(input, codebook, commitment):
         reuse = rt.reuse(input, codebook)
         dtype = rt.autocast_float32(input, codebook)
-        input, codebook = rt.widened(input, codebook)
-        detached_codebook = codebook.detach()
-        mean_of_codebook = detached_codebook.mean(0)
-        centre = torch.where(
-            2 * mean_of_codebook.square() > detached_codebook.square().mean(0),
-            mean_of_codebook,
-            0,
-        )
-        input_centred = input - centre
-        codebook_centred = codebook - centre
-        input_centred_sum = input_centred.square().sum(
-            1, keepdim=True
-        ) + codebook_centred.square().sum(1)
-        input_centred_difference = reuse.addmm(
-            input_centred_sum, input_centred, codebook_centred.mT, alpha=-2
-        )
-        distance = reuse.clamp_min(input_centred_difference, 0)  # distance[n,k]
-        index = distance.min(1).indices
-        code = codebook.index_select(0, index)  # code[n,d]
-        loss = (
-            commitment * reuse.square(input - code.detach()).sum()
-            + reuse.square(input.detach() - code).sum()
-        ) / (input.shape[0] * input.shape[1])
-        quantized = (input + reuse.sub(code, input).detach()).to(dtype)
-        return loss.to(dtype), quantized, index
+        with rt.no_autocast(input):
+            input, codebook = rt.widened(input, codebook)
+            detached_codebook = codebook.detach()
+            mean_of_codebook = detached_codebook.mean(0)
+            centre = torch.where(
+                2 * mean_of_codebook.square() > detached_codebook.square().mean(0),
+                mean_of_codebook,
+                0,
+            )
+            input_centred = input - centre
+            codebook_centred = codebook - centre
+            input_centred_sum = input_centred.square().sum(
+                1, keepdim=True
+            ) + codebook_centred.square().sum(1)
+            input_centred_difference = reuse.addmm(
+                input_centred_sum, input_centred, codebook_centred.mT, alpha=-2
+            )
+            distance = reuse.clamp_min(input_centred_difference, 0)  # distance[n,k]
+            index = distance.min(1).indices
+            code = codebook.index_select(0, index)  # code[n,d]
+            loss = (
+                commitment * reuse.square(input - code.detach()).sum()
+                + reuse.square(input.detach() - code).sum()
+            ) / (input.shape[0] * input.shape[1])
+            quantized = (input + reuse.sub(code, input).detach()).to(dtype)
+            return loss.to(dtype), quantized, index
 
     @staticmethod
     def setup_context(ctx, inputs, output):

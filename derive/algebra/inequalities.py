@@ -21,6 +21,7 @@ from math import gcd, lcm
 from derive.algebra import expr as ex
 from derive.algebra.affine import Monomial, Polynomial, polynomial
 from derive.algebra.logic import conditions_of, truth
+from derive.algebra.poly import Poly, as_atom
 from derive.algebra.substitution import replace
 from derive.budget import tick
 
@@ -36,13 +37,25 @@ _ZERO = Polynomial({})
 _System = list[Mapping[Monomial, Fraction]]
 
 
+def _decided(op: str, value: Fraction, known: str, bound: Fraction) -> bool | None:
+    """Whether p op value holds, of a number p for which p known bound does."""
+    if known in ("<", "<="):
+        return _decided(ex.MIRRORED[op], -value, ex.MIRRORED[known], -bound)
+    if known == "!=":
+        return op == "!=" if bound == value and op in ("==", "!=") else None
+    beyond = bound > value or (bound == value and known == ">")
+    certain = bound >= value if op in (">=", "<") else beyond
+    return op in ("!=", ">", ">=") if certain else None
+
+
 class Bounds:
     """The extents of one operation, as a store of facts.
 
     ``sizes`` has the expression that gives the size of an extent, or None where it is read on an
     axis; no group is among them. ``integers`` names the parameters that are integers; of their
     sign nothing is known. ``positions`` has the extents that all values of an integer tensor are
-    positions of, ``least`` a number of positions that an extent has at least.
+    positions of, ``least`` a number of positions that an extent has at least, and ``checked`` what
+    calls check of parameters: (">", 0).
 
     >>> bounds = Bounds({"k": None, "l": None, "m": Size("k") + Size("l")})
     >>> bounds.holds(Rel("<", Index("j", "k"), Size("m")))
@@ -57,11 +70,13 @@ class Bounds:
         integers: Iterable[str] = (),
         positions: Mapping[str, Sequence[str]] | None = None,
         least: Mapping[str, int] | None = None,
+        checked: Mapping[str, Sequence[tuple[str, Fraction]]] | None = None,
     ) -> None:
         self._given = sizes or {}
         self._integers = frozenset(integers)
         self.positions = positions or {}
         self._least = least or {}
+        self._checked = checked or {}
         self._among: dict[ex.Index, Sequence[str]] = {}
         """Index for a read of such a tensor -> the other extents."""
         self._sizes: dict[str, Polynomial] = {}
@@ -139,14 +154,23 @@ class Bounds:
             return self.holds(condition.condition)
         if not isinstance(condition, ex.Rel):
             return None
+        op, sides = (
+            condition.op,
+            [as_atom(e) if isinstance(e, Poly) else e for e in condition.parts()],
+        )
+        if isinstance(sides[0], ex.Num):
+            op, sides = ex.MIRRORED[op], sides[::-1]
+        match sides:
+            case (ex.Param(name), ex.Num(value)) if name in self._checked:
+                found = (_decided(op, value, *c) for c in self._checked[name])
+                return next((truth for truth in found if truth is not None), None)
         a = self._rational_form(self._with_indices(condition.left))
         b = None if a is None else self._rational_form(self._with_indices(condition.right))
         if a is None or b is None:
             return None
         # Of integers: a/2 < b/3 as 3*a < 2*b.
         common = lcm(*(c.denominator for f in (a, b) for c in f.terms.values()))
-        sides = (f * Polynomial.of(common) for f in (a, b))
-        return self._relation(condition.op, *sides)
+        return self._relation(condition.op, *(f * Polynomial.of(common) for f in (a, b)))
 
     def _with_indices(self, e: ex.Expr) -> ex.Expr:
         """e with a fresh index for each read whose values are certainly positions."""

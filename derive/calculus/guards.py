@@ -58,7 +58,7 @@ from derive.algebra.reductions import CONDITIONS
 from derive.algebra.rules import Rule, contraction
 from derive.algebra.substitution import replace, replace_inside_out, substitute
 from derive.calculus.ranks import counted_axes
-from derive.notation.operation import Equation, Extent, Operation, SizeOf, declared_axes
+from derive.notation.operation import Equation, Extent, Number, Operation, SizeOf, declared_axes
 
 
 def group_by_indices(condition: Expr) -> list[Expr]:
@@ -352,7 +352,9 @@ def bounds_of(op: Operation) -> Bounds:
     integers = (
         p.name for p in op.parameters if isinstance(p, SizeOf) or getattr(p, "integer", False)
     )
-    return Bounds(given_sizes(op.extents), integers, certain_positions(op), least_sizes(op))
+    checked = {p.name: p.bounds for p in op.parameters if isinstance(p, Number) and p.bounds}
+    sizes = given_sizes(op.extents)
+    return Bounds(sizes, integers, certain_positions(op), least_sizes(op), checked)
 
 
 def given_sizes(extents: Iterable[Extent]) -> dict[str, Expr | None]:

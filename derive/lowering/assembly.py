@@ -23,7 +23,13 @@ from derive.lowering.layout_conversion import (
     shapes_before,
     store_layout,
 )
-from derive.lowering.lowering_input import LoweringInput, long_defaults, sources_of, vectors_of
+from derive.lowering.lowering_input import (
+    LoweringInput,
+    differences_of,
+    long_defaults,
+    sources_of,
+    vectors_of,
+)
 from derive.lowering.saved_values import with_kept_shapes, with_saved_shapes
 from derive.notation.operation import Choice, Kind, Operation
 from derive.passes import Pass, as_pass, stages
@@ -170,7 +176,9 @@ def assign_precision(body: Body) -> Body:
     floats = [name for name, kind in spec.kinds.items() if kind == "float"]
     integers = long_defaults(op) | (spec.kinds.keys() - floats)
     if spec.low:
-        made = in_precision(body.lines, floats, spec.returned, vectors_of(op), integers)
+        differences = differences_of(spec.given.lets)
+        known = vectors_of(op), integers, differences
+        made = in_precision(body.lines, floats, spec.returned, *known)
     else:
         made = all_wide(body.lines, floats, integers)
     lines, precision = made

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from derive.algebra.expr import Index, Num
+from derive.algebra.poly import as_atom
+from derive.algebra.squares import RobustCenter
 from derive.calculus.adjoint import Backward
 from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
@@ -175,6 +177,13 @@ def vectors_of(op: Operation) -> set[str]:
     """Return the inputs and equations with at most one axis."""
     inputs = {t.name for t in op.inputs if len(t.axes) < 2}
     return inputs | {e.name for e in op.equations if len(e.axes) < 2}
+
+
+def differences_of(lets: Lets) -> set[str]:
+    """Return the names of differences from a center: their products and squares all but cancel."""
+    centres = {let.name for let in lets if isinstance(as_atom(let.body), RobustCenter)}
+    centres |= {let.name for let in lets if let.reads() and let.reads() <= centres}
+    return {lets.display_name(let.name) for let in lets if let.reads() & centres}
 
 
 def argument_kinds(op: Operation, outputs: Collection[str] = ()) -> dict[str, Kind]:

@@ -70,7 +70,7 @@ class Precision:
     returned: Mapping[str, Name] = field(default_factory=dict)
     """The dtypes to which outputs are rounded."""
     multiplies_wide: bool = False
-    """True if a product with a vector is in ``wide``, where autocast would use its own dtype."""
+    """True if a product is in ``wide``, where autocast would use its own dtype."""
     roundings: Roundings = Roundings.MORE
     """How often results are rounded if computed in the dtype of the tensors."""
 
@@ -112,13 +112,14 @@ def in_precision(
     outputs: Collection[str] = (),
     vectors: Collection[str] = (),
     integers: Collection[str] = (),
+    differences: Collection[str] = (),
 ) -> tuple[list[Line], Precision]:
     """Return the lines with casts to these dtypes, for the given float arguments and outputs.
 
     ``vectors`` are names with at most one axis: a product with one is treated as any other sum.
-    ``integers`` are the integer tensors.
+    ``integers`` are the integer tensors, and ``differences`` those whose products cancel.
     """
-    products = Products.of(lines, vectors, integers)
+    products = Products.of(lines, vectors, integers, differences)
     often = roundings(lines, given, integers)
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
@@ -252,41 +253,41 @@ def cast_where_made(lines: Sequence[Line], results: Collection[str]) -> list[Lin
 class Products:
     """Selects the matrix products: without ``vectors``, ``positions``, or ``integers`` alone.
 
-    Half precision cannot represent all integers, which must be exact. If a call adds a product to
-    a tensor that is not a product, it belongs to an expanded square, which cancels. Then no product
-    is selected.
+    Half precision cannot represent all integers, which must be exact; products of ``differences``
+    cancel.
     """
 
     vectors: frozenset[str]
-    squares: bool
     positions: frozenset[str] = frozenset()
     integers: frozenset[str] = frozenset()
+    differences: frozenset[str] = frozenset()
 
     @classmethod
     def of(
-        cls, lines: Sequence[Line], vectors: Collection[str], integers: Collection[str] = ()
+        cls,
+        lines: Sequence[Line],
+        vectors: Collection[str],
+        integers: Collection[str] = (),
+        differences: Collection[str] = (),
     ) -> Products:
-        parts = (part for line in lines for part in subexpressions(line.code))
-        added = ADDED_PRODUCTS.values()
-        made = {line.name for line in lines if torch_op(line.code).contracts}
-        calls = (part for part in parts if isinstance(part, FunctionCall) and part.name in added)
-        squares = any(not _is_matmul_or_name(call.args[0], made) for call in calls)
         positions, whole = set[str](), set(integers)
         for line in lines:
             for known in (positions, whole):
                 if _is_of_positions(line.code, known):
                     known.add(line.name)
-        return cls(frozenset(vectors), squares, frozenset(positions), frozenset(whole))
+        return cls(frozenset(vectors), *map(frozenset, (positions, whole, differences)))
 
     def has(self, code: Code) -> bool:
         """True if the code is such a product."""
-        if self.squares or not torch_op(code).contracts:
+        if not torch_op(code).contracts:
             return False
-        # Optional arguments are addends.
-        added = dict(torch_op(code).absent)
+        # Optional arguments are addends, and so is the first of these calls.
+        sums = isinstance(code, FunctionCall) and code.name in ADDED_PRODUCTS.values()
+        added = dict(torch_op(code).absent) | ({0: 0} if sums else {})
         parts = [part for n, part in enumerate(code.parts()) if n not in added]
         exact = any(_is_of_positions(part, self.positions) for part in parts)
         exact = exact or _is_of_positions(code, self.integers)
+        exact = exact or not self.differences.isdisjoint(names_in(code))
         return not exact and not any(map(self._is_vector, parts))
 
     def _is_vector(self, code: Code) -> bool:
@@ -297,15 +298,9 @@ class Products:
         return torch_op(code).view and self._is_vector(code.parts()[0])
 
     def leave_any_in(self, lines: Sequence[Line]) -> bool:
-        """True if there is another product, with a vector."""
+        """True if there is another product, which is computed in ``wide``."""
         every = {c for line in lines for c in subexpressions(line.code)}
-        others = (torch_op(c).contracts and not self.has(c) for c in every)
-        return not self.squares and any(others)
-
-
-def _is_matmul_or_name(code: Code, made: Collection[str]) -> bool:
-    """True if the code is a matrix product, or the name of one."""
-    return code.id in made if isinstance(code, Name) else torch_op(code).contracts
+        return any(torch_op(c).contracts and not self.has(c) for c in every)
 
 
 def _is_of_positions(code: Code, positions: Collection[str]) -> bool:

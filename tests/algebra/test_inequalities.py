@@ -15,6 +15,8 @@ from derive import parse
 from derive.algebra import inequalities as module
 from derive.algebra.affine import Polynomial
 from derive.algebra.expr import (
+    MIRRORED,
+    RELATIONS,
     Access,
     Add,
     And,
@@ -93,6 +95,21 @@ KNOWN = [
 @each_row("extents, condition, holds", KNOWN)
 def test_what_is_known(extents, condition, holds):
     assert Bounds(given_sizes(extents)).holds(condition) is holds
+
+
+@each_row("op", RELATIONS)
+@each_row("known", [">", ">=", "<", "<=", "!="])
+def test_what_a_call_checks_of_a_number_is_known(op, known):
+    """Against all values between -4 and 4 that the check allows."""
+    for value, bound in product((-1, 0, 1), repeat=2):
+        bounds = Bounds(checked={"p": [(known, Fraction(bound))]})
+        allowed = [Fraction(n, 2) for n in range(-8, 9) if RELATIONS[known](Fraction(n, 2), bound)]
+        truths = {RELATIONS[op](p, value) for p in allowed}
+        want = truths.pop() if len(truths) == 1 else None
+        sides = Param("p"), num(value)
+        assert (
+            bounds.holds(Rel(op, *sides)) is bounds.holds(Rel(MIRRORED[op], *sides[::-1])) is want
+        )
 
 
 def test_a_number_that_a_person_gives_has_no_sign():

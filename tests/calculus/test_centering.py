@@ -196,6 +196,23 @@ def test_float32_off_the_origin(name, offset):
         assert (one.double() - truth).abs().max() <= 64 * EPS * truth.abs().max()
 
 
+@EVERY
+def test_autocast_rounds_no_difference(name):
+    """A product in bfloat16 would leave nothing of the distance of near points."""
+    text, _, by_hand = CASES[name]
+
+    def derived(f, dtype):
+        inputs = tensors(name, dtype)
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype is torch.float32):
+            y = f(*inputs)
+        return [y, *torch.autograd.grad(y, inputs, torch.ones_like(y))]
+
+    every = [derived(f, torch.float32) for f in (derive.load(derive.parse(text)), by_hand)]
+    for ours, theirs, truth in zip(*every, derived(by_hand, torch.float64), strict=True):
+        errors = [(t.double() - truth).abs().max() for t in (ours, theirs)]
+        assert errors[0] <= 2 * errors[1] + 64 * EPS * truth.abs().max()
+
+
 # -------------------------------------------------------------------- the centre
 
 SQUARED = "op f(X[i,d], Y[j,d]) -> y\ny[i,j] = sum[d]((X[i,d]-Y[j,d])**2)"

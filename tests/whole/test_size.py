@@ -8,8 +8,8 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_850,
-    "derive/algebra": 4_650,
+    "derive": 89_895,
+    "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
     "derive/calculus": 7_640,
@@ -21,16 +21,16 @@ LIMITS = {
     "derive/kernels": 3_150,
     "derive/linting": 2_860,
     "derive/loaded": 100,
-    "derive/lowering": 11_580,
+    "derive/lowering": 11_605,
     "derive/module": 5_905,
     "derive/notation": 8_070,
-    "derive/program": 7_690,
+    "derive/program": 7_680,
     "derive/reports": 1_790,
     "derive/show": 2_340,
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_135,
-    "tests": 75_045,
+    "tests": 75_080,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

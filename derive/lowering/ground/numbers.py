@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from derive.algebra.expr import Rel, Size, num
+from derive.algebra.expr import Param, Rel, Size, num
 from derive.algebra.functions import FUNCTIONS
 from derive.lowering.ground.value import Frame, Value
 from derive.program.torch_ir import (
@@ -51,7 +51,7 @@ def _may_be_negative(code: Code) -> bool:
 def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     """Return above / below; nan if an axis is empty, as in torch.mean."""
     factors = list(operands(below, "*"))
-    sizes = [f for f in factors if _is_constant(f) or _reads_size(f)]
+    sizes = [f for f in factors if _is_constant(f) or _reads_size(f) or _is_checked(frame, f)]
     others = [f for f in factors if f not in sizes]
     if not any(map(_reads_size, sizes)):
         by = FunctionCall("rt.ieee_divide", (above, below))
@@ -63,10 +63,19 @@ def quotient_of_numbers(frame: Frame, above: Code, below: Code) -> Code:
     return Binary("/", above, below if nonzero else Binary("or", below, _NAN))
 
 
+def _is_checked(frame: Frame, code: Code) -> bool:
+    """True if a call checks that the parameter is not 0."""
+    if not isinstance(code, Name):
+        return False
+    return frame.bounds.holds(Rel("!=", Param(code.id), num(0))) is True
+
+
 def _is_nonzero_divisor(frame: Frame, divisor: Code) -> bool:
     """True if the number is not 0: a literal, or the size of an axis that is not empty."""
     return all(
-        _is_constant(f) or (isinstance(f, Dim) and has_positions(frame, f.extent))
+        _is_constant(f)
+        or _is_checked(frame, f)
+        or (isinstance(f, Dim) and has_positions(frame, f.extent))
         for f in map(_radicand, operands(divisor, "*"))
     )
 
