@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_135,
-    "tests": 75_080,
+    "tests": 75_110,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
