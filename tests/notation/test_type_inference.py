@@ -42,6 +42,12 @@ def test_an_extremum_of_integers_is_an_integer():
         assert parse(str(op)) == op
 
 
+def test_a_function_of_what_is_clamped_on_one_side_is_of_its_kind():
+    for body in ("detach(max({}, 0))", "abs(max({}, 0))", "min(max({}, 0), 3)"):
+        assert kinds(f"op f(x[n]) -> h; h[n] = {body.format('x[n]')}")["h"] == "float"
+        assert kinds(f"op f(T[n]: int) -> h; h[n] = {body.format('T[n]')}")["h"] == "int"
+
+
 def test_what_is_divided_is_no_integer():
     assert kinds("op f(T[n]: int) -> y; y[n] = T[n]/2")["y"] == "float"
 
