@@ -34,8 +34,10 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     node,
+    sort_key,
 )
 from derive.algebra.factor import factor
+from derive.algebra.inequalities import Bounds
 from derive.algebra.logic import conditions_of, negate
 from derive.algebra.match import match
 from derive.algebra.poly import Poly, Term, add, as_atom, atom, make_term, poly
@@ -125,9 +127,8 @@ class _Recognition:
         return as_atom(whole)
 
     def _term(self, t: Term, held: frozenset[Expr]) -> Term:
-        for f in t.factors:
-            if isinstance(f, Iverson):
-                held |= _holding(f.condition)
+        brackets = (f for f in t.factors if isinstance(f, Iverson))
+        held = held.union(*(_holding(f.condition) for f in brackets))
         return make_term(t.coef, t.binders, [self.of(f, held) for f in t.factors])
 
 
@@ -149,7 +150,9 @@ def _log_softmax(p: Poly, find: Find, held: frozenset[Expr]) -> Poly:
             condition = substitute(let.condition, _mapping(let, t, own))
             assert isinstance(t.factors[0], Access)
             level = t.factors[0]
-            if not _holding(substitute(condition, {own: k})) <= held:
+            others = sorted(held, key=sort_key)
+            needed = _holding(substitute(condition, {own: k})) - held
+            if not all(Bounds().follows(c, others) for c in needed):
                 continue
         rest = poly(x for x in p.terms if x is not t and x not in body.terms)
         return add(rest, atom(NormalizedExp("log_softmax", own, inside, k, condition, level)))
@@ -308,9 +311,7 @@ def _compared_values(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[
     binders, factors = value
     pattern = Term(Fraction(1), binders, factors)
     own = free_indices(pattern)
-    for u in p.terms:
-        if u is t:
-            continue
+    for u in (u for u in p.terms if u is not t):
         for there in _values(u, value):
             target = make_term(Fraction(1), *there)
             for binding in match(pattern, target, frozenset((k,)), {}):

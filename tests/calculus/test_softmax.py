@@ -52,6 +52,12 @@ def test_the_condition_of_a_softmax_is_that_of_its_sum():
     assert normal.condition is not None
 
 
+def test_a_softmax_under_a_condition_is_read_where_others_imply_it():
+    read = "y[i,j] = where({}, exp(x[i,j] - logsumexp[k | k <= i](x[i,k])), 0)"
+    assert all(found(read.format(c), "x[i,j]") for c in ("j < i", "j == i"))
+    assert not found(read.format("j <= i + 1"), "x[i,j]")
+
+
 def test_what_is_summed_over_another_axis_is_none():
     assert found("y[i,j] = exp(x[i,j])/sum[k](exp(2*x[i,k]))", "x[i,j]") == []
 
