@@ -57,7 +57,7 @@ class _Cross(torch.autograd.Function):
 
 
 def cross(input: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Cross product of vectors of three coordinates, torch.linalg.cross.
+    """Cross product of vectors of three coordinates, torch.linalg.cross at dim=-1.
 
     Returns output[*b,i] of input[*b,i] and other[*b,i].
     """

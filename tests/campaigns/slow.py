@@ -29,6 +29,7 @@ RATE = 4.0
 ALWAYS = (
     *("tests/whole/test_design.py", "tests/whole/test_golden.py", "tests/whole/test_imports.py"),
     *("tests/whole/test_error_codes.py", "tests/whole/test_generated_text.py"),
+    *("tests/whole/test_identities.py", "tests/whole/test_torch_names.py"),
     "tests/whole/test_size.py",
 )
 """What holds of the text of the house, which reaches no line of the engine."""

@@ -17,12 +17,14 @@ import derive
 from derive.algebra.inequalities import Bounds
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES
 from derive.calculus.adjoint import unit_axes
-from derive.calculus.bracket_rules import witness_rule, zero_rule
+from derive.calculus.bracket_rules import sign_rule, witness_rule, zero_rule
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.equality_rules import equality_rules, lookup_rule, shift_rules
 from derive.calculus.fold import fold_rules, masked_fold
 from derive.calculus.ratio_rules import quotient_rules
+from derive.calculus.ring import ring_rule
 from derive.calculus.stabilise import LOGARITHMS, POWERS
+from derive.calculus.symmetry import symmetry_rule
 
 LETS = flatten_operation(derive.parse("op f(x[n,k]) -> y ; y[n] = logsumexp[k](x[n,k])"))
 UNIT = derive.parse("op f(x[n,k]; size(k)=1) -> y ; y[n] = sum[k](x[n,k])")
@@ -31,6 +33,7 @@ EVERY = (
     *(*DELTA_RULES, *FUNCTION_RULES, *fold_rules(LETS, {}), masked_fold(LETS)),
     *(*quotient_rules(LETS), *shift_rules(BOUNDS), *equality_rules(BOUNDS)),
     *(lookup_rule(BOUNDS), witness_rule(LETS), zero_rule(LETS), *unit_axes(UNIT)),
+    *(sign_rule(LETS), ring_rule(BOUNDS), symmetry_rule(LETS, {})),
 )
 
 
@@ -110,6 +113,12 @@ witness: f(x[k], s[k]: int, w[n]) -> y; y[k] = w[s[k]] + sum[n | n == s[k]](exp(
     grad_x[k] = G[k]·exp(w[s[k]])
 zero: f(x[n]) -> y; y[n] = relu(x[n])**2
     grad_x[n] = 2·G[n]·relu(x[n])
+sign: f(x[n]) -> y; y[n] = max(1 + x[n]**2, 0)
+    grad_x[n] = 2·G[n]·x[n]
+ring: f(x[i]) -> y; y[i] = x[(i + 1) % size(i)]**2
+    grad_x[i] = 2·G[(i − 1) mod size(i)]·x[i]
+symmetry: f(x[i], w[j]) -> y; K[i,j] = exp(x[i]*x[j]); y[i] = sum[j](K[i,j]*w[j])
+    grad_w[j] = Σᵢ G[i]·K[j,i]
 axis of size 1: f(x[i]; size(i)=1) -> y; y = x[0]**2
     grad_x[i] = 2·G·x[0]
 """
