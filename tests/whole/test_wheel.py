@@ -14,6 +14,11 @@ from kit.pages import SPECS, broken, parsed
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(autouse=True)
+def _without_checkout(monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
