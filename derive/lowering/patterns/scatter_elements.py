@@ -326,8 +326,7 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     args = p.source, axis, index, p.summed, p.order, base, scope.like
     made = add_at(scope.frame, *args)
     if may_lack_positions(scope, position, axis.extent):
-        assert isinstance(made.code, MethodCall)
-        made = replace(made, code=of_any_size(made.code, made.code.obj))
+        made = replace(made, code=of_any_size(made.code, made.code.parts()[0]))
     return made, base is not None
 
 

@@ -219,6 +219,9 @@ def test_what_is_read_at_places_has_no_branches(nodes):
     dst = np.array([-1, 0, 3, nodes, 0, 9])
     src = np.where((dst >= 0) & (dst < nodes), random.integers(max(nodes, 1), size=6), 0)
     run(GRAPH, {**tensors, "src": src, "dst": dst})
+    read = "where(at[e,f] >= 0 and at[e,f] < size(n), x[at[e,f],d]*s[at[e,f]], 0)"
+    read = f"op f(x[n,d], s[n], at[e,f]: int) -> y\ny[e,f,d] = {read}"
+    run(read, {**tensors, "at": dst.reshape(3, 2)})
 
 
 MEANS = {
