@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_900,
+    "derive": 89_905,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_150,
     "derive/linting": 2_860,
     "derive/loaded": 100,
-    "derive/lowering": 11_605,
+    "derive/lowering": 11_610,
     "derive/module": 5_905,
     "derive/notation": 8_070,
     "derive/program": 7_680,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_135,
-    "tests": 75_110,
+    "tests": 75_120,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

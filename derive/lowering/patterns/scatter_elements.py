@@ -101,7 +101,7 @@ def as_summation(e: Expr, order: Indices) -> Summation:
         elif isinstance(a, Reduce) and a.kind == "sum":
             own = rename_apart(a.indices, (*binders, *free_indices(e)))
             inside = factors_of(substitute(a.body, renaming(a.indices, own)))
-            if any(isinstance(f, Delta) for f in inside):
+            if any(isinstance(f, Delta) for f in inside) and not _widens(e, a):
                 binders += own
                 factors += inside
             else:
@@ -110,6 +110,12 @@ def as_summation(e: Expr, order: Indices) -> Summation:
             factors.append(a)
     number = () if coef == 1 else (Num(coef),)
     return Summation(binders, (*number, *factors), tuple(order))
+
+
+def _widens(e: Expr, total: Reduce) -> bool:
+    """True if a factor beside the sum has axes that the sum lacks: it multiplies the result."""
+    beside = (f for f in factors_of(e) if f is not total)
+    return any(not free_indices(f) <= free_indices(total) for f in beside)
 
 
 def is_placed(e: Expr) -> bool:

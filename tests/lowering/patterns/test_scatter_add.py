@@ -30,6 +30,14 @@ CODE = {
 }
 
 
+def test_a_factor_that_widens_multiplies_what_is_added():
+    """Else a tensor of all axes would be added at the places."""
+    text = "op f(x[v,d], w[d], s[k]: int) -> y\ny[k] = sum[d](x[s[k],d]*w[d])"
+    backward = source(parse(text)).partition("def backward")[2]
+    assert "grad_x = w * G.new_zeros((ctx.x_shape[0],)).index_add(0, s, G)" in backward, backward
+    assert_right(text, s=np.array([2, 0, 1, 2]))
+
+
 @pytest.mark.parametrize("text", CODE, ids=named)
 def test_what_stands_beside_is_added_to(text):
     forward, backward = CODE[text]
