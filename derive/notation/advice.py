@@ -337,7 +337,7 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
             hint = f"; {CONTINUED}"
         return _error_at(token, f"the statement ends too early{hint}")
     if token == "=" and "RELATION" in accepts:
-        hint = "; write a comparison as =="
+        hint = "; a comparison is ==, arguments are unnamed"
     at = token.start_pos or 0
     for sign in (text[at : at + 1], text[max(at - 1, 0) : at + 1]):
         if sign in SIGNS and not accepts & {"END", "EQUAL"}:
@@ -353,6 +353,8 @@ def unexpected(text: str, error: UnexpectedToken) -> SpecError:
         hint = "; all positions of a tensor stand in one bracket, x[i,j]"
     elif token == "[" and "->" in before.rpartition("\n")[2]:
         hint = "; an output is a name alone, and its equation has its axes"
+    elif token == ":" and re.search(r"\bop \w+\([^>\n]*;[^;>\n\[]*$", before):
+        hint = "; a parameter has no type: one that is used in a position or size is an integer"
     elif token == "-" and accepts == {"LPAR"}:
         hint = "; a name has letters, digits and _"
     near = around(text.split("\n")[(token.line or 1) - 1], token.column or 1)

@@ -127,7 +127,7 @@ def _declare_input(d: Declared, tensor: syntax.TensorSyntax) -> None:
                     axis.at,
                     "not-an-index",
                     f"axis {show(axis)} of {tensor.name}: an axis must be an index, a group *p, "
-                    "a composite (a b) or 0, which has size 1",
+                    "a composite (a b) or 0, which has size 1; size(k)=3 after a ';' fixes a size",
                 )
 
 

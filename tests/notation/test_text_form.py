@@ -338,7 +338,7 @@ WRONG = [
         "line 1, column 8: the statement ends too early; expected a name, a number, '(' or '[' "
         "[D001]",
     ),
-    ("y[i] = i=3*x[i]", "line 1, column 9: unexpected '='; write a comparison as == [D001]"),
+    ("y=i=3", "line 1, column 4: unexpected '='; a comparison is ==, arguments are unnamed [D001]"),
     ("x²[i] = y[i]", "line 1, column 2: unexpected '²'; expected '[' or '=' [D001]"),
     ("y = x*1e999", "line 1, column 7: the number is too long or too large [D022]"),
     ("", "the text has no operation; write one, C[i] = A[i] [D003]"),
@@ -377,7 +377,7 @@ WRONG = [
     (
         "op f(x[i+1]) -> y; y[i] = x[i]",
         "line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p, a "
-        "composite (a b) or 0, which has size 1 [D013]",
+        "composite (a b) or 0, which has size 1; size(k)=3 after a ';' fixes a size [D013]",
     ),
     (
         "op f(x[i]: complex) -> y; y[i] = x[i]",
