@@ -48,7 +48,7 @@ SECOND_ORDER = {
     "nan": "the second backward has nan or inf where that of the forward is finite",
     "wrong": (
         "the second backward is silently wrong: autograd takes for constants what forward "
-        "computed and saved, and what backward rounds; mark backward with "
+        "computed and saved, or what backward rounds; mark backward with "
         "torch.autograd.function.once_differentiable, or compute it from the inputs"
     ),
 }
