@@ -379,8 +379,8 @@ class Lets:
         return made
 
     def fresh_name(self, stem: str) -> str:
-        """The first of stem, stem2, stem3, ... that is not in use."""
-        taken = self.reserved, self.by_name
+        """The first of stem, stem2, stem3, ... that is not in use, nor another reduction."""
+        taken = self.reserved, self.by_name, KINDS.keys() - {stem}
         return next(name for name in numbers(stem) if not any(name in names for names in taken))
 
 
