@@ -57,7 +57,7 @@ class _BinaryCrossEntropy(torch.autograd.Function):
         input, target, weight, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = grad_weight = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         one_minus_input = 1 - input
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             one_minus_target = 1 - target

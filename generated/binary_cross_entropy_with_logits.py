@@ -16,7 +16,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -58,7 +57,7 @@ class _BinaryCrossEntropyWithLogits(torch.autograd.Function):
         grad_input = grad_target = grad_weight = grad_pos_weight = None
         reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         if needs[0] or needs[1] or needs[2]:
             minus_input = -input
         if needs[1] or needs[2] or needs[3]:

@@ -18,7 +18,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -76,7 +75,7 @@ class _DpoLoss(torch.autograd.Function):
         grad_chosen = grad_rejected = grad_reference_chosen = None
         grad_reference_rejected = None
         reuse = rt.reuse(G)
-        G = G / math.prod(chosen.shape) if ctx.reduction == "mean" else G
+        G = G / chosen.numel() if ctx.reduction == "mean" else G
         chosen_difference = reuse.sub(
             reuse.sub(chosen + reference_rejected, rejected), reference_chosen
         )

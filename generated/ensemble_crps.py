@@ -49,7 +49,7 @@ class _EnsembleCrps(torch.autograd.Function):
         ensemble, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_ensemble = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
+        G = G / target.numel() if ctx.reduction == "mean" else G
         G = G.expand(target.shape)
         sign_difference = reuse.sign(ensemble - target.unsqueeze(1))
         if ctx.needs_input_grad[0]:

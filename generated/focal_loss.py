@@ -26,7 +26,6 @@ Fused kernels of torch: log_softmax backward.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -69,7 +68,7 @@ class _FocalLoss(torch.autograd.Function):
         gamma = ctx.gamma
         grad_input = grad_weight = None
         first_order = G_F is None and rt.unrecorded(G)
-        G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
+        G = G / target.numel() if ctx.reduction == "mean" else G
         right = rt.gather(F, 1, target.unsqueeze(1)).squeeze(1)  # right[n,*q]
         minus_expm1_right = -right.expm1()
         right_to_gamma = minus_expm1_right**gamma

@@ -49,7 +49,7 @@ class _GaussianCrps(torch.autograd.Function):
         loc, scale, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_loc = grad_scale = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(loc.shape) if ctx.reduction == "mean" else G
+        G = G / loc.numel() if ctx.reduction == "mean" else G
         z = reuse.div(target - loc, scale)  # z[*p]
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
             erf_scaled_z = reuse.erf(z / math.sqrt(2))

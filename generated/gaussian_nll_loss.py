@@ -16,7 +16,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -47,7 +46,7 @@ class _GaussianNllLoss(torch.autograd.Function):
         input, target, var, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = grad_var = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         input_minus_target = input - target
         variance = var.clamp(min=ctx.eps)  # variance[*p]
         if ctx.needs_input_grad[0]:

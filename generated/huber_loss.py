@@ -24,7 +24,6 @@ Fused kernels of torch: huber_loss.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -52,7 +51,7 @@ class _HuberLoss(torch.autograd.Function):
         input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         e = input - target  # e[*p]
         clamped_e = reuse.clamp(e, -ctx.delta, ctx.delta)
         if ctx.needs_input_grad[0]:

@@ -15,7 +15,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -43,7 +42,7 @@ class _MarginRankingLoss(torch.autograd.Function):
     def backward(ctx, G):
         input1, input2, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input1 = grad_input2 = grad_target = None
-        G = G / math.prod(input1.shape) if ctx.reduction == "mean" else G
+        G = G / input1.numel() if ctx.reduction == "mean" else G
         input1_minus_input2 = input1 - input2
         difference_nonnegative = ctx.margin - target * input1_minus_input2 >= 0
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:

@@ -24,7 +24,6 @@ d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -65,7 +64,7 @@ class _MultiMarginLoss(torch.autograd.Function):
         p = ctx.p
         grad_input = grad_weight = None
         reuse = rt.reuse(G)
-        G = G / math.prod(target.shape) if ctx.reduction == "mean" else G
+        G = G / target.numel() if ctx.reduction == "mean" else G
         G = G.expand(target.shape)
         excess = reuse.add(input - input.gather(1, target.unsqueeze(1)), ctx.margin)
         other_than_target = target.unsqueeze(1) != rt.positions(input.shape[1], G)

@@ -26,7 +26,6 @@ d_loss is reduced like loss.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -69,7 +68,7 @@ class _SigmoidFocalLoss(torch.autograd.Function):
         gamma = ctx.gamma
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         one_minus_target = 1 - target
         one_minus_alpha = 1 - alpha
         balance = reuse.add(alpha * target, one_minus_alpha * one_minus_target)

@@ -17,7 +17,6 @@ Fused kernels of torch: smooth_l1_loss of any width.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -56,7 +55,7 @@ class _SmoothL1Loss(torch.autograd.Function):
         beta = ctx.beta
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         e = input - target  # e[*p]
         if 0 < beta:
             clamped_e_over_beta = reuse.div(reuse.hardtanh(e, -beta, beta), beta)

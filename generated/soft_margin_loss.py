@@ -14,7 +14,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -43,7 +42,7 @@ class _SoftMarginLoss(torch.autograd.Function):
         input, target, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_target = None
         reuse = rt.reuse(G)
-        G = G / math.prod(input.shape) if ctx.reduction == "mean" else G
+        G = G / input.numel() if ctx.reduction == "mean" else G
         sigmoid_input = reuse.sigmoid(reuse.neg(input * target))
         minus_G = -G
         if ctx.needs_input_grad[0]:

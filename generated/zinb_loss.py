@@ -21,7 +21,6 @@ elements, for "sum" that of total.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -76,7 +75,7 @@ class _ZinbLoss(torch.autograd.Function):
         eps = ctx.eps
         grad_mean = grad_dispersion = grad_logits = None
         reuse = rt.reuse(G)
-        G = G / math.prod(mean.shape) if ctx.reduction == "mean" else G
+        G = G / mean.numel() if ctx.reduction == "mean" else G
         mean_sum = reuse.add(mean + dispersion, eps)
         rate = mean_sum.log()  # rate[*p]
         dispersion_plus_eps = dispersion + eps

@@ -304,6 +304,8 @@ def _atom_text(code: Code) -> str:
         case MethodCall(obj, name, args):
             read = subscript(code)
             return text(read) if read else f"{_text_at_level(obj, ATOM)}.{name}({_listed(args)})"
+        case FunctionCall("math.prod", (Attribute(x, "shape"),)):
+            return f"{_text_at_level(x, ATOM)}.numel()"
         case FunctionCall(name, args):
             return f"{name}({_listed(args)})"
         case Subscript(obj, items):

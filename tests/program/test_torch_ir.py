@@ -33,6 +33,7 @@ TEXTS = {
     "a.expand((2,))": MethodCall(a, "expand", (Tuple((two,)),)),
     "(a + b)[:, :, 0]": MethodCall(Binary("+", a, b), "select", (two, Literal("0"))),
     "a[..., b, :]": MethodCall(a, "select", (literal(-2), b)),
+    "a.numel() / 2": Binary("/", FunctionCall("math.prod", (Attribute(a, "shape"),)), two),
 }
 
 

@@ -24,7 +24,7 @@ LIMITS = {
     "derive/lowering": 11_610,
     "derive/module": 5_905,
     "derive/notation": 8_070,
-    "derive/program": 7_680,
+    "derive/program": 7_685,
     "derive/reports": 1_790,
     "derive/show": 2_340,
     "derive/site": 2_190,
