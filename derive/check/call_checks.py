@@ -28,6 +28,7 @@ from derive.check.invoke import (
     unlike_each,
     weights_of,
 )
+from derive.check.lazy import torch
 from derive.check.samples import Sample, sample
 from derive.errors import VerificationError
 from derive.notation.operation import Operation
@@ -44,8 +45,6 @@ _BATCHES = ((1.0,), (1.0, -0.5, 0.3))
 
 def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that vmap over cotangents, and over inputs of the gradient, equals a loop."""
-    import torch
-
     call, inputs = differentiable(function, made)
     inputs = tuple(t.detach() for t in inputs)
     outputs, pullback = torch.func.vjp(call, *inputs)[:2]
@@ -76,8 +75,6 @@ def together(
 
     ``lacking`` are the operations of torch that have no rule there, and that code may call.
     """
-    import torch
-
     call, inputs = differentiable(function, made)
     pairs = [p for p in zip(call(*inputs), weights_of(made), strict=True) if p[0].requires_grad]
     outputs = [o for o, _ in pairs]
@@ -117,8 +114,6 @@ def _batch_differences(
 
 def default_device(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that the default device changes neither values nor devices of results."""
-    import torch
-
     usual = results(function, made, tensors_of(made))
     tensors = tensors_of(made)
     with torch.device("meta"):
@@ -155,8 +150,6 @@ def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that the gradients of single outputs add up to the gradient of all outputs."""
-    import torch
-
     differentiable(function, made)
     tensors = tensors_of(made)
     outputs = called(function, made, list(tensors.values()))
@@ -183,8 +176,6 @@ def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 def unchanged(op: Operation, function: Function, made: Sample) -> str:
     """Check that neither inputs nor cotangents are written to."""
-    import torch
-
     tensors = tensors_of(made)
     outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
     cotangents = [torch.full_like(o, 0.5) for o in outputs]
@@ -196,8 +187,6 @@ def unchanged(op: Operation, function: Function, made: Sample) -> str:
 
 def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that after an in-place change of an output the gradient follows, or autograd raises."""
-    import torch
-
     differentiable(function, made)
     given = cotangents_of(made)
     found = []
@@ -226,7 +215,6 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that a subclass of Tensor gives the same values."""
-    import torch
 
     class Other(torch.Tensor):
         """A Tensor subclass, for which generated code does not write in place."""
@@ -257,8 +245,6 @@ def saved(op: Operation, function: Function, made: Sample) -> str:
 
 def _saved_tensors(function: Function, made: Sample) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors saved for backward, and the inputs and outputs."""
-    from torch.autograd.graph import saved_tensors_hooks
-
     kept: list[Tensor] = []
 
     def pack(t: Tensor) -> Tensor:
@@ -266,7 +252,7 @@ def _saved_tensors(function: Function, made: Sample) -> tuple[list[Tensor], list
         return t
 
     tensors = tensors_of(made)
-    with saved_tensors_hooks(pack, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         outputs = called(function, made, list(tensors.values()))
     return kept, [t for t in (*tensors.values(), *outputs) if t is not None]
 
@@ -282,8 +268,6 @@ def _bytes(tensors: list[Tensor]) -> int:
 
 def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that strides and offsets of inputs and cotangents do not matter."""
-    import torch
-
     dense = tensors_of(made)
     views = {name: None if t is None else strided_view(t) for name, t in dense.items()}
     ours, plain = (called(function, made, [*each.values()]) for each in (views, dense))

@@ -28,6 +28,7 @@ from derive.check.call_checks import (
 )
 from derive.check.derivatives import forward, gradcheck, gradgradcheck, gradient, reference, value
 from derive.check.invoke import Column, Function, NotApplicable
+from derive.check.lazy import torch
 from derive.check.precision import autocast, float32, lost_digits, low, mixed, runs_low
 from derive.check.rounding_adjudication import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
@@ -308,8 +309,6 @@ def _check_result(op: Operation, column: Column, function: Function, made: Sampl
     asked at others, the best conditioned first: it is right if it passes at some of them. All
     random numbers of torch have a seed, and the caller's are left alone.
     """
-    import torch
-
     check, reason = partial(column.check, op), ""
     with (
         torch.random.fork_rng(devices=()),
@@ -338,8 +337,6 @@ def _check_result(op: Operation, column: Column, function: Function, made: Sampl
 
 def _run_check(check: _Asking, function: Function, made: Sample) -> tuple[str, bool]:
     """Run a check: its difference or error, and whether that may be numerical."""
-    import torch
-
     # Seed the CPU generator only, since only that one is forked.
     torch.default_generator.manual_seed(_SEED)
     try:
@@ -376,8 +373,6 @@ def _adjudicate(
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Set one thread: samples are small, and threads slow them down."""
-    import torch
-
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
 from derive.check.invoke import gradients as autograd_gradients
+from derive.check.lazy import torch
 from derive.check.reference import selected, values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
@@ -146,8 +147,6 @@ def compare(
     >>> comparison.approximate
     False
     """
-    import torch
-
     given, parameters = _bind_arguments(op, tensors, keywords)
     output = known_target(op, of, selected(op, parameters, option))
     known = _differentiated(op, given, parameters, option, output, G, backwards(op))
@@ -177,8 +176,6 @@ def compare(
 
 def _differs_by_rounding(gradient: Tensor, reference: Tensor, truth: Tensor) -> bool:
     """True if the gradient differs from the truth by rounding, as the reference does."""
-    import torch
-
     own, other = ((t.detach().double() - truth).abs().max() for t in (gradient, reference))
     resolution = torch.finfo(reference.dtype).eps * truth.abs().max()
     return bool(own <= _ROUNDING * (other + resolution)) or _is_allclose(gradient, truth)
@@ -194,8 +191,6 @@ def _differentiated(
     names: Sequence[str],
 ) -> dict[str, Tensor]:
     """Return autograd's gradient of every name; 0 if the output does not depend on it."""
-    import torch
-
     leaves = {
         name: t.detach().requires_grad_() if t.is_floating_point() else t
         for name, t in tensors.items()
@@ -244,8 +239,6 @@ def compare_generated(
     the cotangent itself or 0. With ``module`` (path and function), the gradients of inputs are
     those of that module.
     """
-    import torch
-
     tensors: dict[str, Tensor | None] = {}
     for name, array in inputs.tensors.items():
         given = None if array is None else torch.from_numpy(array)
@@ -285,8 +278,6 @@ def _input_gradients(
     G: Tensor | None,
 ) -> dict[str, Tensor]:
     """Return the gradients of the inputs, by the function's own backward."""
-    import torch
-
     given = {
         name: t.detach().requires_grad_() if t is not None and t.is_floating_point() else t
         for name, t in tensors.items()
@@ -421,8 +412,6 @@ def _cotangent_in_shape(
 
 
 def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> GradientComparison:
-    import torch
-
     if name not in references:
         known = ", ".join(references) or "none"
         raise DeriveError(
@@ -449,13 +438,9 @@ def _row(name: str, gradient: Tensor, references: Mapping[str, Tensor]) -> Gradi
 
 def _promote_pair(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Cast both to their promoted dtype."""
-    import torch
-
     dtype = torch.promote_types(a.dtype, b.dtype)
     return a.to(dtype), b.to(dtype)
 
 
 def _is_allclose(a: Tensor, b: Tensor) -> bool:
-    import torch
-
     return torch.allclose(*_promote_pair(a.detach(), b))

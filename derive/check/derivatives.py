@@ -32,6 +32,7 @@ from derive.check.invoke import (
     tensors_of,
     weights_of,
 )
+from derive.check.lazy import torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
@@ -67,8 +68,6 @@ def unlike_reference(op: Operation, function: Function, made: Sample) -> str:
 
 def _to_second_order(function: Function, made: Sample) -> list[Any]:
     """Return the gradients, and gradients of a combination of them in inputs and cotangents."""
-    import torch
-
     tensors = tensors_of(made)
     inputs = leaves_of(tensors)
     outputs = [o for o in function(*tensors.values()) if o.is_floating_point()]
@@ -160,21 +159,19 @@ def _along_directions(slopes: Callable[[Sequence[Array], float], list[float]], g
 
 def gradcheck(op: Operation, function: Function, made: Sample, forward: bool = True) -> str:
     """Check the Jacobians of reverse mode, and of forward mode, against central differences."""
-    from torch import autograd
-
     _refuse_detach(op)
     call, inputs = differentiable(function, made)
-    autograd.gradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=forward)
+    torch.autograd.gradcheck(
+        call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL, check_forward_ad=forward
+    )
     return ""
 
 
 def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
     """Check the derivative of the backward."""
-    from torch import autograd
-
     _refuse_detach(op)
     call, inputs = differentiable(function, made)
-    autograd.gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
+    torch.autograd.gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
     return ""
 
 
@@ -193,8 +190,6 @@ def reference(op: Operation, function: Function, made: Sample) -> str:
 
 def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check <cotangent, J direction> = <gradient, direction>, for outputs and for gradients."""
-    import torch
-
     call, inputs = differentiable(function, made)
     along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
     weights = weights_of(made)
@@ -228,8 +223,7 @@ def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 def _tangents(call: Function, inputs: Sequence[Tensor], along: Sequence[Tensor]) -> list[Any]:
     """Return forward-mode tangents of the outputs; None if one does not depend on the inputs."""
-    from torch.autograd import forward_ad
-
+    forward_ad = torch.autograd.forward_ad
     dual: Any = forward_ad.make_dual
     with forward_ad.dual_level():
         outputs = call(*(dual(t, u) for t, u in zip(inputs, along, strict=True)))

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
 from derive.check import oracle
+from derive.check.lazy import torch
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from derive.algebra.interpret import Extents
@@ -49,8 +49,6 @@ class GridScope:
         self, indices: Sequence[ex.Index], sizes: Extents, device: torch.device
     ) -> GridScope:
         """Prepend the indices as leading axes, row-major."""
-        import torch
-
         spans = [digits(sizes[i.extent]) for i in indices]
         shape = (*(n for span in spans for n in span), *self.shape)
         at = dict(self.at)
@@ -91,8 +89,6 @@ def reduced(
     With a mask, ``points`` are the values where it holds, in order. Several axes are reduced as
     one: the first winner is the first in row-major order.
     """
-    import torch
-
     count, rest = math.prod(shape[: len(shape) - rank]), shape[len(shape) - rank :]
     if count == 0:
         empty = REDUCTIONS[kind].of_nothing
@@ -106,8 +102,6 @@ def reduced(
 
 
 def _neutral(kind: str, dtype: torch.dtype) -> float | bool:
-    import torch
-
     value = REDUCTIONS[kind].neutral
     if dtype.is_floating_point or math.isfinite(value):
         return value
@@ -145,8 +139,6 @@ def _tied_extremum(name: str) -> Callable[[Tensor, Taken], Tensor]:
     """Return torch.amax or amin, which share the gradient among tied winners."""
 
     def shared(values: Tensor, taken: Taken) -> Tensor:
-        import torch
-
         if taken is None:
             made: Tensor = getattr(torch, name)(values, 0)
             return made
@@ -169,8 +161,6 @@ def _mean(values: Tensor, taken: Taken) -> Tensor:
 
 def _norm(values: Tensor, taken: Taken) -> Tensor:
     """Return torch's norm, whose gradient is 0 where all elements are 0."""
-    import torch
-
     made: Tensor = torch.linalg.vector_norm(values, dim=0)
     return made
 
@@ -235,8 +225,6 @@ class Grid:
 
     def cast(self, value: Tensor, kind: str) -> Tensor:
         """Cast the value to ``float``, ``int`` or ``bool``."""
-        import torch
-
         return value.to({"float": self.dtype, "int": torch.int64, "bool": torch.bool}[kind])
 
     # Values
@@ -278,15 +266,11 @@ class Grid:
 
     def arithmetic(self, e: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate e as a number: bools become 0 or 1."""
-        import torch
-
         found = self.value(e, scope)
         return found.long() if found.dtype is torch.bool else found
 
     def number(self, value: float | int) -> Tensor:
         """Return a constant: an int64 if it is an integer that fits, else a float."""
-        import torch
-
         if isinstance(value, int) and -(2**63) <= value < 2**63:
             return torch.tensor(int(value), device=self.device)
         return torch.tensor(float(value), dtype=self.dtype, device=self.device)
@@ -307,8 +291,6 @@ class Grid:
 
     def power(self, base: ex.Expr, exponent: ex.Expr, scope: GridScope) -> Tensor:
         """Return base ** exponent; integers stay integers if the exponent is a natural number."""
-        import torch
-
         below = self.arithmetic(base, scope)
         if not isinstance(exponent, ex.Num):
             return torch.pow(self.real(below), self.real(self.arithmetic(exponent, scope)))
@@ -319,8 +301,6 @@ class Grid:
 
     def call(self, name: str, args: Sequence[ex.Expr], scope: GridScope) -> Tensor:
         """Call the torch function of that name."""
-        import torch
-
         parts = [self.arithmetic(a, scope) for a in args]
         if name == "detach":
             return parts[0].detach()
@@ -347,8 +327,6 @@ class Grid:
         scope: GridScope,
     ) -> Tensor:
         """Reduce the values of body where the condition holds."""
-        import torch
-
         points = inner = scope.within(indices, self.sizes, self.device)
         mask = None
         if condition is not None:
@@ -386,8 +364,6 @@ class Grid:
 
     def chain(self, args: Sequence[ex.Expr], through: bool, scope: GridScope) -> Tensor:
         """Evaluate each condition where all earlier ones equal ``through``, the neutral element."""
-        import torch
-
         held = torch.full(scope.shape, through, device=self.device)
         for arg in args:
             pending = held if through else ~held
@@ -396,8 +372,6 @@ class Grid:
 
     def where(self, condition: ex.Expr, then: ex.Expr, other: ex.Expr, scope: GridScope) -> Tensor:
         """Evaluate each branch at its own points."""
-        import torch
-
         mask = self.condition(condition, scope).expand(scope.shape)
         yes = self.arithmetic(then, scope.taken(mask))
         no = self.arithmetic(other, scope.taken(~mask))

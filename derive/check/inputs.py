@@ -18,6 +18,7 @@ import numpy as np
 from derive.algebra import expr as ex
 from derive.algebra.interpret import Array, Extents
 from derive.check import oracle, reference
+from derive.check.lazy import torch
 from derive.check.samples import (
     Case,
     Sample,
@@ -223,8 +224,6 @@ def _values_if_legal(
     op: Operation, tensors: Mapping[str, Array | None], parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the value of every equation; None if an access is out of bounds."""
-    import torch
-
     given = {n: None if a is None else torch.from_numpy(a) for n, a in tensors.items()}
     try:
         with torch.no_grad():

@@ -11,6 +11,7 @@ import numpy as np
 
 from derive.algebra.interpret import Array
 from derive.check import reference
+from derive.check.lazy import torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
@@ -56,8 +57,6 @@ Function = Callable[..., Any]
 
 def tensors_of(made: Sample, dtype: str = "float64") -> dict[str, Tensor | None]:
     """Return the inputs as torch tensors; float ones require a gradient."""
-    import torch
-
     found: dict[str, Tensor | None] = {}
     for name, value in made.tensors.items():
         tensor = None if value is None else torch.from_numpy(value.copy())
@@ -80,8 +79,6 @@ def called(function: Function, made: Sample, tensors: Sequence[Tensor | None]) -
 
 def smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
     """Return the finite elements of the float outputs."""
-    import torch
-
     kept = []
     for output, value in zip(outputs, made.outputs.values(), strict=True):
         if output.is_floating_point():
@@ -153,8 +150,6 @@ def pulled_through(
     graph: bool = False,
 ) -> dict[str, Tensor]:
     """As `pulled_back`, from outputs that are already computed."""
-    import torch
-
     pairs = [
         (output, torch.from_numpy(cotangents[name]).to(output.dtype))
         for name, output in zip(made.outputs, outputs, strict=True)
@@ -168,8 +163,6 @@ def gradients(
     pairs: Sequence[tuple[Tensor, Tensor]], inputs: Sequence[Tensor], **options: Any
 ) -> Sequence[Tensor]:
     """Return autograd's gradients of Sum output*cotangent over the pairs; 0 where there is none."""
-    import torch
-
     if not pairs or not inputs:
         return [torch.zeros_like(t) for t in inputs]
     outputs, cotangents = zip(*pairs, strict=True)
@@ -223,8 +216,6 @@ def derivatives(
 
     ``shift`` scales each input element by 1 + shift or 1 - shift.
     """
-    import torch
-
     made = _perturbed(made, shift, seed)
     if order == 0:
         outputs = called(function, made, list(tensors_of(made).values()))
@@ -277,8 +268,6 @@ def with_floats(made: Sample, change: Callable[[Array], Any]) -> Sample:
 
 def weights_of(made: Sample) -> list[Tensor]:
     """Return the cotangents of the finite elements of the float outputs."""
-    import torch
-
     found = cotangents_of(made)
     floats = replace(made, outputs={name: made.outputs[name] for name in found})
     return smooth([torch.from_numpy(w) for w in found.values()], floats)

@@ -27,11 +27,11 @@ from derive.check.invoke import (
     tensors_of,
     with_floats,
 )
+from derive.check.lazy import torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
 
@@ -70,8 +70,6 @@ def float32(op: Operation, function: Function, made: Sample) -> str:
 
     The allowed error is the rounding error of the equations as written.
     """
-    import torch
-
     wrong, far = [], []
     single = tensors_of(made, "float32")
     for name, output in zip(
@@ -219,16 +217,12 @@ class _RoundedCall:
 
 
 def _rounded_call(made: Sample, dtype: torch.dtype) -> _RoundedCall:
-    import torch
-
     call = _RoundedCall(made, cotangents_of(made))
     return call.changed(lambda v: torch.from_numpy(v).to(dtype).double().numpy())
 
 
 def _perturb_call(call: _RoundedCall, dtype: torch.dtype, seed: int) -> _RoundedCall:
     """Move each number up or down by its last bit."""
-    import torch
-
     rng, bit = np.random.default_rng((23, seed)), torch.finfo(dtype).eps
     return call.changed(lambda v: v * (1 + bit * rng.choice((-1.0, 1.0), v.shape)))
 
@@ -237,8 +231,6 @@ def _called_low(
     function: Function, made: Sample, dtype: str
 ) -> tuple[_RoundedCall, dict[str, Tensor | None], list[Tensor]]:
     """Return the call rounded to the dtype, its tensors of this dtype, and its outputs."""
-    import torch
-
     call = _rounded_call(made, getattr(torch, dtype))
     tensors = tensors_of(call.made, dtype)
     if not inputs_of(tensors):
@@ -265,8 +257,6 @@ def _with_gradients(
 
 def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got: Results) -> str:
     """Describe where results are further from the truth than the last bits explain."""
-    import torch
-
     info = torch.finfo(dtype)
     written = plain(op, call.made)
     truth = _call_results(written, call, tensors_of(call.made))
@@ -300,8 +290,6 @@ def _largest_finite(*gaps: Array) -> float:
 
 def low(op: Operation, function: Function, made: Sample, dtype: str) -> str:
     """Check the dtype and accuracy of results in half precision."""
-    import torch
-
     kind: torch.dtype = getattr(torch, dtype)
     call, tensors, outputs = _called_low(function, made, dtype)
     wrong = [
@@ -318,8 +306,6 @@ def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str
 
     For code that computes in the dtype of its arguments, and so rounds as often as it has calls.
     """
-    import torch
-
     kind: torch.dtype = getattr(torch, dtype)
     call, tensors, outputs = _called_low(function, made, dtype)
     grads = pulled_through(outputs, call.made, tensors, call.cotangents)
@@ -337,8 +323,6 @@ def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str
 
 def mixed(op: Operation, function: Function, made: Sample) -> str:
     """Check that float32 and bfloat16 inputs promote as in torch; gradients keep their dtypes."""
-    import torch
-
     call = _rounded_call(made, torch.bfloat16)
     tensors = tensors_of(call.made, "float32")
     floats = inputs_of(tensors)
@@ -362,8 +346,6 @@ def mixed(op: Operation, function: Function, made: Sample) -> str:
 
 def autocast(op: Operation, function: Function, made: Sample) -> str:
     """Check results under autocast to bfloat16, with the backward inside and outside of it."""
-    import torch
-
     found = []
     call = _rounded_call(made, torch.bfloat16)
     for inside in (False, True):

@@ -15,6 +15,7 @@ import numpy as np
 from derive.algebra.expr import as_expr
 from derive.check import oracle
 from derive.check.grid import Grid, GridScope
+from derive.check.lazy import torch
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation, depended_on
 
@@ -43,8 +44,6 @@ def values(
     >>> torch.autograd.grad(made["y"], [made["z"], x])
     (tensor([1., 1., 1.]), tensor([2., 4., 6.]))
     """
-    import torch
-
     given = {name: t for name, t in tensors.items() if t is not None}
     smooth = _checked_floats(op, given)
     first = next(iter(given.values()), torch.empty(()))

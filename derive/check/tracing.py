@@ -33,6 +33,7 @@ from derive.check.invoke import (
     weights_of,
     with_floats,
 )
+from derive.check.lazy import torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 
@@ -44,8 +45,6 @@ def compiled(
     op: Operation, function: Function, made: Sample, slack: float = 0.0, repeated: bool = True
 ) -> str:
     """Check torch.compile(fullgraph=True); if ``repeated``, also one tensor as two inputs."""
-    import torch
-
     with importable(function), catch_warnings(action="ignore"):
         torch._dynamo.reset()
         fast = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
@@ -90,7 +89,6 @@ def importable(function: Function) -> Iterator[None]:
 
 def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that a make_fx graph of forward and backward is right for other values too."""
-    import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
     call, inputs = differentiable(function, made)
@@ -110,8 +108,6 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
 
 def without_data(op: Operation, function: Function, made: Sample) -> str:
     """Check the shapes and dtypes of outputs and gradients on meta tensors."""
-    import torch
-
     real = called(function, made, list(detached(made).values()))
     tensors = {
         name: None if t is None else t.detach().to("meta").requires_grad_(t.requires_grad)
@@ -140,8 +136,6 @@ ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that the exported program gives the same values, for other inputs too."""
-    import torch
-
     given = _sample_tensors(with_floats(made, lambda v: v * 0.99))
     with importable(function), catch_warnings(action="ignore"):
         program = torch.export.export(_module(function, made), tuple(_sample_tensors(made)))
@@ -151,8 +145,6 @@ def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 def in_onnx(op: Operation, function: Function, made: Sample) -> str:
     """Check that onnxruntime gives the same values in float32."""
-    import torch
-
     if lacking := [name for name in ONNX if find_spec(name) is None]:
         raise NotApplicable(f"not installed: {', '.join(lacking)}")
     given = _sample_tensors(with_floats(made, np.float32))
@@ -200,14 +192,11 @@ def _cause(error: BaseException) -> str:
 
 
 def _sample_tensors(made: Sample) -> list[Tensor | None]:
-    import torch
-
     return [None if v is None else torch.from_numpy(v) for v in made.tensors.values()]
 
 
 def _module(function: Function, made: Sample) -> Any:
     """Return a module that calls the function with the sample's parameters."""
-    import torch
 
     class Call(torch.nn.Module):
         def forward(self, *tensors: Tensor | None) -> tuple[Tensor, ...]:
@@ -222,7 +211,6 @@ def _module(function: Function, made: Sample) -> Any:
 
 def replicated(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
     """Check that replicated DTensors give the same values and gradients."""
-    import torch
     from torch.distributed.tensor import Replicate, distribute_tensor
 
     want = results(function, made, tensors_of(made))
