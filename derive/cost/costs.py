@@ -107,8 +107,7 @@ def costs_of(op: Operation, program: Program) -> Costs:
     results = result_types(op, program)
     available = types | results
     backward = backward_trace(op, program)
-    lines = [entry.line for entry in program.backward]
-    gradients = program.gradients.values()
+    lines, gradients = program.backward, program.gradients.values()
     backward.run(lines)
     known = {e.name for e in op.equations}
     full = max(_rank(available[name].shape) for name in (*inputs, *results))

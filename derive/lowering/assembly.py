@@ -36,12 +36,10 @@ from derive.passes import Pass, as_pass, stages
 from derive.program.aliasing import is_rearrangement, unalias_outputs
 from derive.program.cse import Line, is_brief, named_once, tidy
 from derive.program.gradient_predication import (
-    Entry,
-    Needs,
     fill_output_masks,
-    needed_by,
     ordered,
     softmaxes_shared,
+    with_needs,
 )
 from derive.program.guard_elimination import unguarded
 from derive.program.legalize import legalize_arange, legalize_group_axes, legalize_vmap_calls
@@ -114,8 +112,6 @@ class Body:
     spec: BodySpec
     lines: tuple[Line, ...]
     precision: Precision = PLAIN
-    needs: tuple[Needs, ...] = ()
-    """The gradients that need each line, once they are predicated."""
     log: tuple[Logged, ...] = ()
     """The lines after each pass that changed them."""
 
@@ -165,8 +161,7 @@ def read_sizes(body: Body) -> Body:
 def eliminate_guards(body: Body) -> Body:
     """where(c, a, b) is a if all its readers discard it where not c."""
     numbers = [p.name for p in body.spec.border.op.parameters]
-    entries = unguarded([(line, ()) for line in body.lines], tuple(body.spec.leaving), numbers)
-    return replace(body, lines=tuple(line for line, _ in entries))
+    return replace(body, lines=tuple(unguarded(body.lines, tuple(body.spec.leaving), numbers)))
 
 
 @as_pass
@@ -243,10 +238,9 @@ def add_kept_axes(body: Body) -> Body:
 @as_pass
 def predicate_gradients(body: Body) -> Body:
     """A line runs if a gradient that reads it is wanted; no gradient reads a dead line."""
-    needs = needed_by(body.lines, body.spec.gradients)
-    read = [(line, own) for line, own in zip(body.lines, needs, strict=True) if own]
-    lines = ordered([line for line, _ in read], [own for _, own in read])
-    return replace(body, lines=tuple(lines), needs=tuple(needed_by(lines, body.spec.gradients)))
+    gradients = body.spec.gradients
+    read = [line for line in with_needs(body.lines, gradients) if line.needs]
+    return replace(body, lines=tuple(with_needs(ordered(read), gradients)))
 
 
 @as_pass
@@ -255,9 +249,9 @@ def read_saved_shapes(body: Body) -> Body:
     spec, border = body.spec, body.spec.border
     saved = [name for name in spec.saved if name not in border.entered]
     inputs = [name for name in spec.places if name not in border.entered]
-    lines = with_saved_shapes(body.lines, body.needs, saved)
-    lines = named_once(with_kept_shapes(lines, body.needs, inputs, border))
-    return replace(body, lines=tuple(lines), needs=tuple(needed_by(lines, spec.gradients)))
+    lines = with_saved_shapes(body.lines, saved)
+    lines = named_once(with_kept_shapes(lines, inputs, border))
+    return replace(body, lines=tuple(with_needs(lines, spec.gradients)))
 
 
 @as_pass
@@ -272,7 +266,7 @@ def read_shapes_of_saved(body: Body) -> Body:
 @as_pass
 def share_softmaxes(body: Body) -> Body:
     """exp(log_softmax(x)) is one softmax for all gradients."""
-    return _of_entries(body, softmaxes_shared(body.lines, body.needs, body.spec.places))
+    return replace(body, lines=tuple(softmaxes_shared(body.lines, body.spec.places)))
 
 
 @as_pass
@@ -294,13 +288,7 @@ def legalize_for_vmap(body: Body) -> Body:
 @as_pass
 def mask_outputs(body: Body) -> Body:
     """A call with several results computes those that are wanted."""
-    entries = list(zip(body.lines, body.needs, strict=True))
-    return _of_entries(body, fill_output_masks(entries, body.spec.places))
-
-
-def _of_entries(body: Body, entries: Sequence[Entry]) -> Body:
-    lines, needs = (line for line, _ in entries), (own for _, own in entries)
-    return replace(body, lines=tuple(lines), needs=tuple(needs))
+    return replace(body, lines=tuple(fill_output_masks(body.lines, body.spec.places)))
 
 
 @as_pass

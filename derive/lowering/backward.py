@@ -35,7 +35,7 @@ from derive.lowering.saved_values import Offer, readers_of, saved_of
 from derive.notation.operation import Operation
 from derive.passes import Pass
 from derive.program.cse import Line
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import FunctionCall, Name, names_in, values_in
 
 
@@ -88,8 +88,8 @@ def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None =
 
 def _kept_for_shape(request: BackwardInput, body: Body) -> list[str]:
     """Return the statistics of which a gradient reads the shape and no elements."""
-    readers = readers_of(body.lines, body.needs)
-    values = readers_of(body.lines, body.needs, values_in)
+    readers = readers_of(body.lines)
+    values = readers_of(body.lines, values_in)
     said = {n: request.given.lets.display_name(n) for n in request.statistics}
     return [n for n, s in said.items() if readers.get(s, set()) - values.get(s, set())]
 
@@ -154,7 +154,7 @@ def _as_program(
     request: BackwardInput, scope: Lowering, body: Body, added: Mapping[str, str]
 ) -> Program:
     lets, border, spec = request.given.lets, body.spec.border, body.spec
-    readers = readers_of(body.lines, body.needs)
+    readers = readers_of(body.lines)
     setup = lines_read(border.groups, body.lines)
     parameters = tuple(p.name for p in border.op.parameters)
     cotangents = dict(request.given.backward.cotangents)
@@ -171,7 +171,7 @@ def _as_program(
         saved=saved_of(spec.saved, spec.gradients, readers),
         kept_parameters=tuple(name for name in parameters if name in readers),
         kept_shapes=tuple(t for t in border.shapes.used if f"{t}_shape" in readers),
-        backward=tuple(map(BackwardLine, body.lines, body.needs)),
+        backward=body.lines,
         gradients=spec.gradients,
         setup=tuple(setup),
         kept_groups=tuple(g.name for g in setup if g.name in readers),

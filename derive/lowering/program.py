@@ -295,7 +295,7 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
     """
 
     def own_products(made: Program, name: str) -> int:
-        return count([x.line.code for x in made.backward if x.needs == (name,)])[1]
+        return count([x.code for x in made.backward if x.needs == (name,)])[1]
 
     names = first.gradients
     apart = {name for name in names if own_products(first, name) > own_products(plain, name)}
@@ -307,8 +307,8 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
 
     lines = tuple(replace(x, needs=left(x.needs)) for x in first.backward if left(x.needs))
     saved = tuple(replace(s, needs=left(s.needs)) for s in first.saved if left(s.needs))
-    read = {name for x in lines for name in names_in(x.line.code)}
-    gone = {x.line.name for x in first.backward if not left(x.needs)}
+    read = {name for x in lines for name in names_in(x.code)}
+    gone = {x.name for x in first.backward if not left(x.needs)}
     casts = first.backward_precision
     narrow, broad = (tuple(n for n in names if n in read) for names in (casts.narrow, casts.broad))
     return replace(
@@ -326,4 +326,4 @@ def _has_kernels(made: Program) -> bool:
 
 
 def _count_operations(made: Program) -> int:
-    return sum(count([x.line.code for x in made.backward]))
+    return sum(count([x.code for x in made.backward]))

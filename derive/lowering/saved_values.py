@@ -22,7 +22,6 @@ from derive.lowering.ground.value import Indices, Value
 from derive.lowering.layout_conversion import Border, own_shapes, replaced_in_lines
 from derive.lowering.lowering_input import LoweringInput
 from derive.program.cse import Line
-from derive.program.gradient_predication import Needs
 from derive.program.program import Saved
 from derive.program.torch_ir import Attribute, Code, FunctionCall, Name, names_in, values_in
 
@@ -142,22 +141,18 @@ def _contracts_two(let: Let) -> bool:
 # A shape is read from a tensor saved for the same gradients, or is saved separately.
 
 
-def with_saved_shapes(
-    lines: Sequence[Line], needs: Sequence[Needs], available: Sequence[str]
-) -> list[Line]:
+def with_saved_shapes(lines: Sequence[Line], available: Sequence[str]) -> list[Line]:
     """Return the lines with shapes read from tensors that the same gradients save anyway."""
-    readers = readers_of(lines, needs)
+    readers = readers_of(lines)
     saved = [
         n for n in available if n in readers and readers.get(f"{n}_shape", set()) <= readers[n]
     ]
     return own_shapes(lines, saved)
 
 
-def with_kept_shapes(
-    lines: Sequence[Line], needs: Sequence[Needs], inputs: Sequence[str], border: Border
-) -> list[Line]:
+def with_kept_shapes(lines: Sequence[Line], inputs: Sequence[str], border: Border) -> list[Line]:
     """Return the lines with separate shapes for inputs whose elements fewer gradients read."""
-    readers, values = readers_of(lines, needs), readers_of(lines, needs, values_in)
+    readers, values = readers_of(lines), readers_of(lines, values_in)
     kept = [n for n in inputs if n in values and values[n] < readers[n]]
     border.shapes.used.update(dict.fromkeys(kept))
     return replaced_in_lines(lines, {Attribute(Name(n), "shape"): Name(f"{n}_shape") for n in kept})
@@ -172,11 +167,11 @@ def saved_of(
 
 
 def readers_of(
-    lines: Sequence[Line], needs: Sequence[Needs], read: Callable[[Code], Iterable[str]] = names_in
+    lines: Sequence[Line], read: Callable[[Code], Iterable[str]] = names_in
 ) -> dict[str, set[str]]:
     """Return the gradients whose lines read each name."""
     readers: dict[str, set[str]] = {}
-    for line, wanted in zip(lines, needs, strict=True):
+    for line in lines:
         for name in read(line.code):
-            readers.setdefault(name, set()).update(wanted)
+            readers.setdefault(name, set()).update(line.needs)
     return readers

@@ -92,7 +92,7 @@ def emit_blocked(
 
 
 def _program_lines(program: Program) -> Iterable[Line]:
-    return (*program.forward, *program.setup, *(entry.line for entry in program.backward))
+    return (*program.forward, *program.setup, *program.backward)
 
 
 def _blocked_class_fields(op: Operation, v: BlockedVariant) -> ClassFields:
@@ -224,7 +224,7 @@ def _row_sizes(s: Scheduled) -> Iterable[Poly]:
     forward = forward_trace(op)
     forward.run(s.program.forward)
     backward = backward_trace(op, s.program)
-    backward.run([entry.line for entry in s.program.backward])
+    backward.run(s.program.backward)
     (block,) = (base_and_power(f)[0] for f in size_of(s.stage.extent).terms[0].factors)
     for step in (*forward.steps, *backward.steps):
         for t in elements(step.result).terms:

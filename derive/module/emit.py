@@ -99,8 +99,8 @@ def rendered(
 
 def _variant_codes(variants: Sequence[Variant]) -> Iterator[Code]:
     for program in (v.program for v in variants):
-        backward = (entry.line for entry in program.backward)
-        yield from (line.code for line in (*program.forward, *program.setup, *backward))
+        every = (*program.forward, *program.setup, *program.backward)
+        yield from (line.code for line in every)
     for tangent in (v.tangent for v in variants if v.tangent is not None):
         yield from (line.code for line in tangent.lines)
     for body in (x for v in variants if v.outside for x in v.outside.others.values()):

@@ -191,8 +191,7 @@ def _forward_body(
     """Return the body of a function that computes ``results``, indented by ``start``."""
     forward = _reused_memory(body, [t.name for t in op.inputs], start)
     forward += _dtypes(op, precision, start)
-    body = with_unset(body, results)
-    body = [line for line, _ in unpacked(tuple((line, ()) for line in body))]
+    body = unpacked(tuple(with_unset(body, results)))
     exact = precision.multiplies_wide
     indent = start + 4 if exact else start
     made = cast_inputs(precision, indent)
@@ -311,7 +310,7 @@ def unpacked_call(
 
 def _function_class(op: Operation, variant: Variant) -> ClassFields:
     program = variant.program
-    lines = [x.line for x in (*program.backward, *program.first_order)]
+    lines = (*program.backward, *program.first_order)
     results = (*program.outputs, *program.statistics)
     return ClassFields(
         name=class_name(op, variant.option),
@@ -465,7 +464,7 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
     among = program.first_order_gradients, program.gradients
     bodies = [
-        tuple((x.line, tuple(n for n in x.needs if n in own)) for x in body)
+        tuple(replace(x, needs=tuple(n for n in x.needs if n in own)) for x in body)
         for body, own in zip(made, among, strict=True)
     ]
     # The first that is shortest: an attribute that is read twice has no name then.
@@ -519,7 +518,7 @@ class _BackwardBody:
     @property
     def reads(self) -> set[str]:
         """The names that the lines read of what is given."""
-        return set(live_in([line for line, _ in self.lines]))
+        return set(live_in(self.lines))
 
     def casts(self, indent: int, after: int = 0) -> list[str]:
         """Return the lines that cast what is read, without the first statements."""
@@ -585,18 +584,18 @@ def _merged_lines(
     op: Operation, program: Program, head: Fork, segments: Sequence[Segment]
 ) -> list[str]:
     """Return the shared lines and the forks of both orders, and the results."""
-    entries = tuple(x for s in segments for x in s.shared or (*s.first, *s.later))
-    entries = _with_unset(entries, program)
-    left = iter(entries)
+    every = tuple(x for s in segments for x in s.shared or (*s.first, *s.later))
+    every = tuple(with_unset(every, program.gradients.values()))
+    left = iter(every)
     segments = [
         replace(s, shared=tuple(islice(left, len(s.shared))))
         if s.shared
         else Segment(tuple(islice(left, len(s.first))), tuple(islice(left, len(s.later))))
         for s in segments
     ]
-    asked = _conditions(op, program.gradients, entries)
+    asked = _conditions(op, program.gradients, every)
     lines = named_conditions(asked, 8)
-    if _reuses(line for line, _ in entries):
+    if _reuses(every):
         end = f") if {FIRST_ORDER} else torch.ops.aten"
         lines += call_lines("reuse = rt.reuse(", _existing_cotangents(program), end, 8)
     lines += predicated(list(merged_items(segments, head, asked)), 8)
@@ -621,7 +620,7 @@ def _none_yet(program: Program) -> list[str]:
 
 def _first_order_test(program: Program, start: str, end: str) -> list[str]:
     """Return start + the test of first order + end: no graph of the gradients is recorded."""
-    codes = (part for x in program.first_order for part in subexpressions(x.line.code))
+    codes = (part for x in program.first_order for part in subexpressions(x.code))
     fused = any(torch_op(code).fused for code in codes)
     apart = program.gradients.keys() - program.first_order_gradients
     places = (n for n, t in enumerate(program.inputs) if t in apart)
@@ -660,8 +659,8 @@ def _read_from_ctx(
     kept |= {f"{name}_shape" for name in program.kept_shapes}
     codes: dict[str, Code] = {n: Attribute(Name("ctx"), n) for n in kept}
     codes |= (again := _shapes_of_saved(op, program))
-    made = {line.name for body in bodies for line, _ in body}
-    counts = [Counter(n for line, _ in body for n in names_in(line.code)) for body in bodies]
+    made = {line.name for body in bodies for line in body}
+    counts = [Counter(n for line in body for n in names_in(line.code)) for body in bodies]
     new: dict[Code, Code] = {
         Name(n): code
         for n, code in codes.items()
@@ -670,7 +669,7 @@ def _read_from_ctx(
         and not made.intersection((n, *names_in(code)))
     }
     for body in bodies:
-        yield tuple((replace(line, code=replaced(line.code, new)), needs) for line, needs in body)
+        yield tuple(replace(line, code=replaced(line.code, new)) for line in body)
 
 
 def _shapes_of_saved(op: Operation, program: Program) -> dict[str, Code]:
@@ -696,23 +695,18 @@ def _gradient_lines(
 
     In first order, an only gradient is computed in the return statement if it fits one line.
     """
-    lines = _reused_memory([line for line, _ in body], _existing_cotangents(program), indent)
+    lines = _reused_memory(body, _existing_cotangents(program), indent)
     asked = _conditions(op, first_order or program.gradients, body)
     lines += named_conditions(asked, indent)
-    body = unpacked(_with_unset(body, program))
+    body = unpacked(tuple(with_unset(body, program.gradients.values())))
     results = _returned(op, program)
-    if first_order and len(program.gradients) == 1 and body[-1][0].name in results:
-        last = body[-1][0]
+    if first_order and len(program.gradients) == 1 and body[-1].name in results:
+        last = body[-1]
         made = [text(last.code) if x == last.name else x for x in results]
         if len(return_statement(made, indent)) == 1:
             body, results = body[:-1], made
     lines += predicated(items_of(body, asked), indent)
     return [*lines, *_return_gradients(results, indent)]
-
-
-def _with_unset(body: Body, program: Program) -> Body:
-    lines = with_unset([line for line, _ in body], program.gradients.values())
-    return tuple((line, needs) for line, (_, needs) in zip(lines, body, strict=True))
 
 
 def _return_gradients(values: Sequence[str], indent: int) -> list[str]:
@@ -727,7 +721,7 @@ def _return_gradients(values: Sequence[str], indent: int) -> list[str]:
 def _conditions(op: Operation, gradients: Mapping[str, str], body: Body) -> Conditions:
     """Return the predicates of the lines of a backward, which computes these gradients."""
     places = {t.name: n for n, t in enumerate(op.inputs)}
-    every = {name for x, _ in body for name in (x.name, *names_in(x.code))}
+    every = {name for x in body for name in (x.name, *names_in(x.code))}
     return conditions(body, gradients, places, {op.name, *places, *every})
 
 

@@ -19,9 +19,8 @@ from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
 from derive.program.buffer_reuse import InPlaceWriter, Savings, always, where_allowed
 from derive.program.cse import Line, renumbered
-from derive.program.gradient_predication import Entry
 from derive.program.guard_elimination import unguarded
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.shape_rules import Shape, TensorType, elements
 from derive.program.torch_ir import names_in
 from derive.program.types import ABSENT, Types
@@ -44,11 +43,11 @@ def with_in_place(op: Operation, program: Program, number: str | None = None) ->
     body = program.first_order or program.backward
     own = _Own(op, program, optional, number)
     if body:
-        saved, entries = own.backward(body)
+        saved, made = own.backward(body)
         if program.first_order:
-            program = replace(program, first_order=entries)
+            program = replace(program, first_order=tuple(made))
         elif saved.allocations >= _WORTH:
-            program = replace(program, backward=entries)
+            program = replace(program, backward=tuple(made))
     saved, lines = own.forward()
     worth = saved.certain or saved.fused
     return replace(program, forward=lines) if worth else program
@@ -74,40 +73,39 @@ class _Own:
         whole = (*self.inputs, *program.outputs, *program.statistics)
         self.full = max(_axes(types[name].shape) for name in whole)
 
-    def backward(self, body: Sequence[BackwardLine]) -> tuple[Savings, tuple[BackwardLine, ...]]:
+    def backward(self, body: Sequence[Line]) -> tuple[Savings, list[Line]]:
         """Return what is saved, and the body."""
-        saved, entries = self._written(
-            [(x.line, x.needs) for x in body],
+        return self._written(
+            body,
             backward_types(self.op, self.program),
             tuple(self.program.gradients.values()),
             differentiable=not self.program.first_order,
         )
-        return saved, tuple(BackwardLine(line, needs) for line, needs in entries)
 
     def forward(self) -> tuple[Savings, tuple[Line, ...]]:
         """Return what is saved, and the body."""
         all_of_it = tuple(t.name for t in self.op.inputs)
-        saved, entries = self._written(
-            [(line, all_of_it) for line in self.program.forward],
+        saved, lines = self._written(
+            [replace(line, needs=all_of_it) for line in self.program.forward],
             forward_types(self.op),
             (*self.program.outputs, *self.program.statistics),
             exact=True,
         )
         # A result that is written over a view of a temporary is itself a view.
-        lines = [line for line, _ in entries]
+        lines = [replace(line, needs=()) for line in lines]
         return saved, tuple(unalias_outputs(lines, self.program.outputs, self.inputs))
 
     def _written(
         self,
-        entries: Sequence[Entry],
+        lines: Sequence[Line],
         given: Types,
         results: Sequence[str],
         differentiable: bool = True,
         exact: bool = False,
-    ) -> tuple[Savings, list[Entry]]:
+    ) -> tuple[Savings, list[Line]]:
         """Return what is saved, and the lines in place."""
         numbers = {p.name for p in self.op.parameters}
-        entries = unguarded(entries, results, numbers, differentiable)
+        lines = unguarded(lines, results, numbers, differentiable)
         worlds = []
         for absent in product((False, True), repeat=len(self.optional)):
             missing = (name for name, gone in zip(self.optional, absent, strict=True) if gone)
@@ -115,7 +113,6 @@ class _Own:
             worlds.append(Types(given.letters, known))
             if self.number in known:
                 worlds.append(Types(given.letters, known | {self.number: TensorType(())}))
-        lines = [line for line, _ in entries]
         reserved = {x.name for x in (*self.op.inputs, *self.op.parameters, *self.op.extents)}
         reserved |= {name for line in lines for name in names_in(line.code)}
         writer = InPlaceWriter(
@@ -128,11 +125,10 @@ class _Own:
             grouped=grouped(self.op, self.program),
             exact=exact,
         )
-        found = list(writer.write(entries, worlds))
+        found = list(writer.write(lines, worlds))
         own = [line for line in lines if line.kept]
         reserved -= {line.name for line in lines if not line.kept}
-        named = renumbered([line for line, _ in found], own, reserved)
-        return writer.saved, list(zip(named, (needs for _, needs in found), strict=True))
+        return writer.saved, renumbered(found, own, reserved)
 
 
 def _axes(shape: Shape) -> int:

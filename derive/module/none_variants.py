@@ -23,7 +23,6 @@ from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types
 from derive.program.cse import VALUE, Line, is_brief, numbered, renumbered
 from derive.program.decided_tests import without_decided_tests
-from derive.program.gradient_predication import Entry
 from derive.program.mixed_precision import LOW, WIDE, Precision
 from derive.program.none_specialization import (
     Absence,
@@ -36,7 +35,7 @@ from derive.program.none_specialization import (
     has_choice,
     optional_operands_last,
 )
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import (
     DTYPES,
     NONE,
@@ -69,19 +68,19 @@ def with_absent(op: Operation, program: Program) -> Program:
     results = (*program.outputs, *program.statistics)
     forward = _VariantBody(op, forward_types(op), like, program.forward_precision, results)
     composed = replace(forward, precision=program.composed_precision)
-    second_forward = composed.lines([(line, ()) for line in program.composed], optional)
-    first = forward.lines([(line, ()) for line in program.forward], optional)
+    second_forward = composed.lines(program.composed, optional)
+    first = forward.lines(program.forward, optional)
     cotangents = (Name(name) for _, name in program.cotangents if name is not None)
     like = next(cotangents, like)
     filled: list[Tensor] = []
 
-    def pulled(lines: tuple[BackwardLine, ...], precision: Precision) -> tuple[BackwardLine, ...]:
+    def pulled(lines: tuple[Line, ...], precision: Precision) -> tuple[Line, ...]:
         types = backward_types(op, replace(program, backward=lines))
         body = _VariantBody(op, types, like, precision, tuple(program.gradients.values()))
-        entries = body.lines([(x.line, x.needs) for x in lines], optional)
-        entries += _none_where_absent(op, program, entries)
+        made = body.lines(lines, optional)
+        made += _none_where_absent(op, program, made)
         filled.extend(t for t in body.filled if t not in filled)
-        return tuple(BackwardLine(line, needs) for line, needs in entries)
+        return tuple(made)
 
     second = pulled(program.backward, program.backward_precision)
     order = program.first_order, program.first_order_precision
@@ -100,9 +99,8 @@ def with_absent(op: Operation, program: Program) -> Program:
     )
 
 
-def _apart(op: Operation, program: Program, entries: Sequence[Entry]) -> tuple[Line, ...]:
+def _apart(op: Operation, program: Program, lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the lines with each output in its own memory: x*w is x itself where w is None."""
-    lines = [line for line, _ in entries]
     if program.rearranges:
         return tuple(lines)
     return tuple(unalias_outputs(lines, program.outputs, [t.name for t in op.inputs]))
@@ -115,21 +113,21 @@ def with_decided_tests(op: Operation, program: Program) -> Program:
     if not bounds:
         return program
     results = (*program.outputs, *program.statistics, *program.gradients.values())
-    return program.in_bodies(lambda entries: without_decided_tests(entries, bounds, results))
+    return program.in_bodies(lambda lines: without_decided_tests(lines, bounds, results))
 
 
-def _none_where_absent(op: Operation, program: Program, lines: Sequence[Entry]) -> Iterator[Entry]:
+def _none_where_absent(op: Operation, program: Program, lines: Sequence[Line]) -> Iterator[Line]:
     """Yield lines that reset the gradient of an optional tensor to None if it is not requested.
 
     Other gradients may need its value, so its line can run without the request.
     """
     for place, t in enumerate(op.inputs):
         name = program.gradients.get(t.name)
-        needs = next((own for x, own in reversed(lines) if x.name == name), ())
+        needs = next((x.needs for x in reversed(lines) if x.name == name), ())
         if t.default is not None and set(needs) - {t.name}:
             assert name is not None
             asked = Subscript(Attribute(Name("ctx"), "needs_input_grad"), (literal(place),))
-            yield Line(name, Conditional(asked, Name(name), NONE)), needs
+            yield Line(name, Conditional(asked, Name(name), NONE), needs=needs)
 
 
 @dataclass
@@ -149,25 +147,24 @@ class _VariantBody:
         """The tensors whose shapes the current line may read."""
         self.taken = {x.name for x in (*self.op.inputs, *self.op.parameters)}
 
-    def lines(self, entries: Sequence[Entry], optional: Sequence[Tensor]) -> list[Entry]:
+    def lines(self, lines: Sequence[Line], optional: Sequence[Tensor]) -> list[Line]:
         """Return the lines, valid if each of the tensors is None."""
         names = {t.name for t in optional}
-        made = _optional_terms_last(entries, names)
-        self.taken |= {name for x, _ in made for name in (x.name, *names_in(x.code))}
-        own = [line for line, _ in made if line.kept]
+        made = _optional_terms_last(lines, names)
+        self.taken |= {name for x in made for name in (x.name, *names_in(x.code))}
+        own = [line for line in made if line.kept]
         for t in optional:
-            if any(needs != (t.name,) and t.name in names_in(x.code) for x, needs in made):
+            if any(x.needs != (t.name,) and t.name in names_in(x.code) for x in made):
                 try:
                     made = self._without(made, t, names)
                 except TensorNeeded:
                     made = self._filled(made, t, t.name)
-        own += [line for line, _ in made if line.name in names]
+        own += [line for line in made if line.name in names]
         kept = {line.name for line in own}
-        reserved = self.taken - {line.name for line, _ in made if line.name not in kept}
-        lines = renumbered([line for line, _ in made], own, reserved)
-        return list(zip(lines, (needs for _, needs in made), strict=True))
+        reserved = self.taken - {line.name for line in made if line.name not in kept}
+        return renumbered(made, own, reserved)
 
-    def _without(self, entries: Sequence[Entry], t: Tensor, optional: set[str]) -> list[Entry]:
+    def _without(self, lines: Sequence[Line], t: Tensor, optional: set[str]) -> list[Line]:
         """Return the lines, valid if t is None; raise `TensorNeeded` if t is needed."""
         given, there = (Types(self.trace.letters, self.trace.known) for _ in range(2))
         full = numbered(f"full_{t.name}", self.taken)
@@ -176,18 +173,18 @@ class _VariantBody:
         numbers: dict[str, Number] = {t.name: _default_number(t)}
         absence = Absence(numbers, self.like, there, given, self._wide(), self.available)
         choice = _Choice(t, absence, optional, self.taken)
-        last = {line.name: n for n, (line, _) in enumerate(entries)}
+        last = {line.name: n for n, line in enumerate(lines)}
         whole = None if t.name in last else Name(full)
-        made: list[Entry] = []
-        for n, (line, needs) in enumerate(entries):
+        made: list[Line] = []
+        for n, line in enumerate(lines):
             found: Code | Uniform = line.code
-            self.available[:] = self._before(entries, n)
+            self.available[:] = self._before(lines, n)
             # Lines needed only for the gradient of t run only if t is given.
-            if needs != (t.name,) and absence.reads(line.code):
+            if line.needs != (t.name,) and absence.reads(line.code):
                 line, found = _simplified_line(absence, line, t, whole)
-                made += [(x, needs) for x in choice.lines(line, found)]
+                made += choice.lines(line, found)
             else:
-                made.append((line, needs))
+                made.append(line)
             given.run([line])
             there.known[line.name] = given.known[line.name]
             numbers.pop(line.name, None)
@@ -197,24 +194,24 @@ class _VariantBody:
                 value = found.value
                 there.known[line.name] = there.of(value) if isinstance(value, Code) else ABSENT
                 numbers[line.name] = Name(line.name) if isinstance(value, Code) else value
-        if any(full in names_in(line.code) for line, _ in made):
+        if any(full in names_in(line.code) for line in made):
             return self._filled(made, t, full)
         return made
 
-    def _before(self, entries: Sequence[Entry], n: int) -> Iterator[str]:
+    def _before(self, lines: Sequence[Line], n: int) -> Iterator[str]:
         """Yield the tensors given or computed before line n, those that it reads first."""
-        line, needs = entries[n]
-        tensors = (e for e in entries[:n] if not (_is_pair(e[0].code) or _may_be_none(e[0].code)))
+        line, needs = lines[n], set(lines[n].needs)
+        tensors = (x for x in lines[:n] if not (_is_pair(x.code) or _may_be_none(x.code)))
         flat = set[str]()
-        for x, _ in entries[:n]:
+        for x in lines[:n]:
             reshaped = isinstance(x.code, MethodCall) and x.code.name == "reshape"
             if flattens(x.code) or (not reshaped and flat & set(names_in(x.code))):
                 flat.add(x.name)
-        earlier = (x.name for x, own in tensors if set(needs) <= set(own) and x.name not in flat)
+        earlier = (x.name for x in tensors if needs <= {*x.needs} and x.name not in flat)
         made = dict.fromkeys(name for name in earlier if name not in self.results)
         read = dict.fromkeys(names_in(line.code))
         inputs = self.op.inputs
-        others = {e[0].name for e in entries}
+        others = {x.name for x in lines}
         if any(t.name in others and groups_of(t) for t in inputs):
             # The groups of the others are one axis in their types, but not in their shapes.
             others |= {t.name for t in inputs if groups_of(t)}
@@ -228,10 +225,10 @@ class _VariantBody:
         named = precision.has_products and (precision.broad or WIDE.id in precision.names)
         return WIDE if named else None
 
-    def _filled(self, entries: Sequence[Entry], t: Tensor, name: str) -> list[Entry]:
+    def _filled(self, lines: Sequence[Line], t: Tensor, name: str) -> list[Line]:
         """Return the lines after one that fills the tensor if it is None, under ``name``."""
         self.filled.append(t)
-        reading = [needs for line, needs in entries if name in names_in(line.code)]
+        reading = [line.needs for line in lines if name in names_in(line.code)]
         needs = tuple(x.name for x in self.op.inputs if any(x.name in own for own in reading))
         shape: Code = Name(f"{t.name}_shape") if needs else shape_of_absent(self.op, t)
         number = Literal(constant_text(t.default))
@@ -239,10 +236,10 @@ class _VariantBody:
         dtype = DTYPES.get(t.kind, dtype)
         constant = expanded(self.like, number, shape, dtype)
         whole = Conditional(is_none(t.name), constant, Name(t.name))
-        made = list(entries)
+        made = list(lines)
         # In a forward, insert it first: later lines may reshape the inputs whose shape it reads.
-        at = next((n for n, (x, _) in enumerate(made) if needs and name in names_in(x.code)), 0)
-        made.insert(at, (Line(name, whole, kept=name == t.name), needs))
+        at = next((n for n, x in enumerate(made) if needs and name in names_in(x.code)), 0)
+        made.insert(at, Line(name, whole, kept=name == t.name, needs=needs))
         return made
 
 
@@ -280,7 +277,8 @@ class _Choice:
 
     def lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         """Return the line, preceded by a line for each conditional part."""
-        return [replace(x, code=_cast_once(x.code)) for x in self._lines(line, found)]
+        made = self._lines(line, found)
+        return [replace(x, code=_cast_once(x.code), needs=line.needs) for x in made]
 
     def _lines(self, line: Line, found: Code | Uniform) -> list[Line]:
         code, test = line.code, is_none(self.tensor.name)
@@ -329,12 +327,12 @@ class _Choice:
         return [part, replace(line, code=replaced(line.code, {largest: Name(part.name)}))]
 
 
-def _optional_terms_last(entries: Sequence[Entry], optional: set[str]) -> list[Entry]:
+def _optional_terms_last(lines: Sequence[Line], optional: set[str]) -> list[Line]:
     """Move operands that depend only on optional tensors to the end of sums and products."""
     alone = set(optional)
     made = []
-    for line, needs in entries:
-        made.append((replace(line, code=optional_operands_last(line.code, alone)), needs))
+    for line in lines:
+        made.append(replace(line, code=optional_operands_last(line.code, alone)))
         if comes_of(line.code, alone):
             alone.add(line.name)
         elif line.name not in optional:

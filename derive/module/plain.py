@@ -207,7 +207,7 @@ def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
 
 def _kept_sizes(program: Program, here: Sequence[Line], later: Sequence[Line]) -> list[str]:
     """Return the sizes of setup_context that the backward reads."""
-    lines = [*later, *(x.line for x in program.backward)]
+    lines = [*later, *program.backward]
     read = {name for x in lines for name in names_in(x.code)}
     return [x.name for x in here if x.name in read]
 
@@ -255,12 +255,11 @@ def _on_ctx(name: str) -> Code:
 def _gradient_lines(program: Program) -> list[Line]:
     """Return the lines of the gradients; one that would share the memory of another is copied."""
     apart = gradients_apart(program, program.backward)
-    copied = {x.line.name for x in apart if x not in program.backward}
-    lines = [x.line for x in program.backward]
-    last = {line.name: n for n, line in enumerate(lines)}
+    copied = {x.name for x in apart if x not in program.backward}
+    last = {line.name: n for n, line in enumerate(program.backward)}
     return [
         Line(x.name, MethodCall(x.code, "clone")) if x.name in copied and last[x.name] == n else x
-        for n, x in enumerate(lines)
+        for n, x in enumerate(program.backward)
     ]
 
 

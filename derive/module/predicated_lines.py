@@ -45,7 +45,7 @@ def named_conditions(asked: Conditions, indent: int) -> list[str]:
 
 def items_of(body: Body, asked: Conditions) -> list[Item]:
     """Return the lines of a body with their conditions."""
-    return [Item(asked.of[needs], partial(assigned, line), line=line) for line, needs in body]
+    return [Item(asked.of[line.needs], partial(assigned, line), line=line) for line in body]
 
 
 def unpacked(body: Body, beside: Body = ()) -> Body:
@@ -58,7 +58,7 @@ def unpacked(body: Body, beside: Body = ()) -> Body:
 
     A call whose results are read ``beside`` the body stays as it is.
     """
-    for line, _ in body:
+    for line in body:
         count = torch_op(line.code).results if isinstance(line.code, FunctionCall) else 1
         if count > 1:
             body = _unpacked(body, beside, line, count)
@@ -67,23 +67,22 @@ def unpacked(body: Body, beside: Body = ()) -> Body:
 
 def _unpacked(body: Body, beside: Body, call: Line, count: int) -> Body:
     parts: list[Code] = [Subscript(Name(call.name), (literal(n),)) for n in range(count)]
-    reads = sum(names_in(x.code).count(call.name) for x, _ in (*body, *beside))
-    lines = [line for line, _ in body]
-    readers = {n: x for x in lines for n, part in enumerate(parts) if _is_result(x.code, part)}
+    reads = sum(names_in(x.code).count(call.name) for x in (*body, *beside))
+    readers = {n: x for x in body for n, part in enumerate(parts) if _is_result(x.code, part)}
     names = {x.name for x in readers.values()}
     if not 1 < len(names) == len(readers) == reads:
         return body
-    at = lines.index(call)
+    at = body.index(call)
     for x in readers.values():
-        between = lines[at + 1 : lines.index(x)]
+        between = body[at + 1 : body.index(x)]
         if any(x.name in (other.name, *names_in(other.code)) for other in between):
             return body
     targets = [readers[n].name if n in readers else "_" for n in range(count)]
     new: dict[Code, Code] = dict(zip(parts, map(Name, targets), strict=True))
-    made = [(replace(x, code=replaced(x.code, new)), needs) for x, needs in body]
+    made = [replace(x, code=replaced(x.code, new)) for x in body]
     return tuple(
-        (replace(x, name=", ".join(targets)) if x.name == call.name else x, needs)
-        for x, needs in made
+        replace(x, name=", ".join(targets)) if x.name == call.name else x
+        for x in made
         if x.code != Name(x.name)
     )
 

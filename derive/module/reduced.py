@@ -23,7 +23,7 @@ from derive.program.argument_types import backward_types
 from derive.program.cse import Line
 from derive.program.dataflow import read_parts
 from derive.program.mixed_precision import DTYPE, WIDE, Precision
-from derive.program.program import BackwardLine, Program, Tangent
+from derive.program.program import Program, Tangent
 from derive.program.roundings import Roundings
 from derive.program.shape_rules import TensorType
 from derive.program.torch_ir import (
@@ -219,23 +219,23 @@ def _uncast(code: Code) -> tuple[Code, bool]:
 
 def _cotangent_lines(
     program: Program, r: Reductions, G: Name, expanded: Name | None
-) -> tuple[BackwardLine, ...]:
+) -> tuple[Line, ...]:
     """Return the lines that compute the cotangent of each element from that of the result."""
     codes: list[Code] = []
     for option, reduction in r.others.items():
         code = reduction.cotangent(G, Name(f"{r.equation}_shape"))
         codes += [] if code is None else [Conditional(r.test(option), code, G)]
     codes += [MethodCall(G, "expand", (expanded,))] if expanded else []
-    return tuple(BackwardLine(Line(G.id, code), tuple(program.gradients)) for code in codes)
+    return tuple(Line(G.id, code, needs=tuple(program.gradients)) for code in codes)
 
 
-def _of_any_shape(body: Sequence[BackwardLine], cotangent: str) -> tuple[BackwardLine, ...]:
+def _of_any_shape(body: Sequence[Line], cotangent: str) -> tuple[Line, ...]:
     """Return the lines without declared types of what the cotangent enters."""
     entered, made = {cotangent}, []
     for x in body:
-        if entered.intersection(names_in(x.line.code)):
-            entered.add(x.line.name)
-            x = replace(x, line=replace(x.line, type=None))
+        if entered.intersection(names_in(x.code)):
+            entered.add(x.name)
+            x = replace(x, type=None)
         made.append(x)
     return tuple(made)
 
@@ -251,21 +251,21 @@ class _Broadcasts:
         self.gradients = program.gradients
         self.types = backward_types(op, program)
 
-    def all(self, body: Sequence[BackwardLine]) -> bool:
+    def all(self, body: Sequence[Line]) -> bool:
         """True for each combination of optional tensors that are None."""
         optional = [t.name for t in self.op.inputs if t.default is not None]
         absences = product((False, True), repeat=len(optional))
         return all(self._holds(body, [*compress(optional, gone)]) for gone in absences)
 
-    def _holds(self, body: Sequence[BackwardLine], absent: Sequence[str]) -> bool:
+    def _holds(self, body: Sequence[Line], absent: Sequence[str]) -> bool:
         known = self.types.known | dict.fromkeys(absent, ABSENT)
         full = Types(self.types.letters, known)
         small = Types(self.types.letters, known | {self.cotangent: TensorType(())})
         for x in (x for x in body if full.runs(x.needs)):
-            if not _reads_elementwise(x.line.code, full, small):
+            if not _reads_elementwise(x.code, full, small):
                 return False
-            full.run([x.line])
-            small.run([x.line])
+            full.run([x])
+            small.run([x])
         made = [g for t, g in self.gradients.items() if full.runs([t])]
         return all(full.shape(Name(g)) == small.shape(Name(g)) for g in made)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from derive.program.fused_backward import Formed, shape_lines
 from derive.program.gemm_fusion import has_groups
 from derive.program.gradient_predication import conditions
 from derive.program.mixed_precision import DTYPE, LOW, WIDE, Precision
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -67,16 +67,13 @@ def backward_part(name: str, stage: Stage, program: Program) -> StageFunction:
     optional = {t.name for t in stage.operation.inputs if t.default is not None}
     setup = [*program.setup, *shape_lines(program, optional)]
     lines = [*_cast(program.backward_precision), *(s for x in setup for s in assigned(x, 4))]
-    body = [x.line for x in program.backward]
     given = {*program.inputs, *program.outputs, *(c for _, c in program.cotangents if c)}
     summed = {g.name for g in stage.given if g.axis is None} if stage.looped else set()
     own = {name for t, name in program.gradients.items() if t in summed}
-    entries = _unaliased_results(program.backward, own, given)
-    entries = list(gradients_apart(program, entries))
-    made = _unrounded(stage, program, [x.line for x in entries])
-    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
-    lines += _predicated_lines(stage, entries, program.gradients)
-    body = [*setup, *(entry.line for entry in entries)]
+    apart = gradients_apart(program, unalias_outputs(program.backward, own, given))
+    made = _unrounded(stage, program, apart)
+    lines += _predicated_lines(stage, made, program.gradients)
+    body = [*setup, *made]
     results = tuple(program.gradients.values())
     return _stage_function(name, stage, program, lines, body, results, program.backward_precision)
 
@@ -86,52 +83,48 @@ def formed_part(name: str, stage: Stage, program: Program, formed: Formed) -> St
     op = stage.operation
     # Each result is accumulated over blocks, or scaled by the cotangent, in place.
     own = {*formed.outputs.values(), *formed.gradients.values()}
-    entries = _unaliased_results(formed.lines, own, program.inputs)
-    made = _unrounded(stage, program, [x.line for x in entries])
-    entries = [replace(x, line=line) for x, line in zip(entries, made, strict=True)]
+    made = _unrounded(stage, program, unalias_outputs(formed.lines, own, program.inputs))
     results = (*formed.outputs.values(), *formed.gradients.values())
     trace = forward_types(op)
     places = {t.name: n for n, t in enumerate(op.inputs)}
     writer = InPlaceWriter(
         results=results,
         places=places,
-        taken={*places, *(n for x in entries for n in (x.line.name, *names_in(x.line.code)))},
+        taken={*places, *(n for x in made for n in (x.name, *names_in(x.code)))},
         is_large=lambda shape: len(shape) > 1,
         grouped=grouped(op, program),
     )
-    written = writer.write([(x.line, x.needs) for x in entries], [trace])
-    entries = [BackwardLine(line, needs) for line, needs in written]
-    entries, totals = _accumulated(stage, entries, formed.gradients, trace, writer.grouped)
-    lines = [*_cast(formed.precision), *_predicated_lines(stage, entries, formed.gradients, totals)]
-    body = [entry.line for entry in entries]
+    written = list(writer.write(made, [trace]))
+    body, totals = _accumulated(stage, written, formed.gradients, trace, writer.grouped)
+    lines = [*_cast(formed.precision), *_predicated_lines(stage, body, formed.gradients, totals)]
     return _stage_function(name, stage, program, lines, body, results, formed.precision, totals)
 
 
 def _accumulated(
     stage: Stage,
-    entries: Sequence[BackwardLine],
+    lines: Sequence[Line],
     gradients: Mapping[str, str],
     trace: Types,
     grouped: Collection[str],
-) -> tuple[list[BackwardLine], tuple[str, ...]]:
+) -> tuple[list[Line], tuple[str, ...]]:
     """Return the lines with matrix products added to totals over blocks, and the totals."""
     summed = {gradients[g.name] for g in stage.given if g.axis is None and g.name in gradients}
     totals = []
     made = []
-    for n, x in enumerate(entries):
-        others = [*entries[:n], *entries[n + 1 :]]
-        alone = all(o.line.name != x.line.name for o in others)
-        alone = alone and not any(x.line.name in names_in(o.line.code) for o in others)
-        match x.line.code:
+    for n, x in enumerate(lines):
+        others = [*lines[:n], *lines[n + 1 :]]
+        alone = all(o.name != x.name for o in others)
+        alone = alone and not any(x.name in names_in(o.code) for o in others)
+        match x.code:
             case Binary("@", a, b) as product if (
                 alone
-                and x.line.name in summed
+                and x.name in summed
                 and all(len(trace.shape(x) or ()) == 2 for x in (a, b))
                 and not has_groups(product, grouped)
             ):
-                totals.append(x.line.name)
-                code = FunctionCall("rt.accumulate_product", (Name(x.line.name), a, b))
-                made.append(replace(x, line=replace(x.line, code=code)))
+                totals.append(x.name)
+                code = FunctionCall("rt.accumulate_product", (Name(x.name), a, b))
+                made.append(replace(x, code=code))
             case _:
                 made.append(x)
     return made, tuple(totals)
@@ -154,14 +147,6 @@ def _unrounded(stage: Stage, program: Program, lines: Sequence[Line]) -> list[Li
 def _says(line: Line) -> bool:
     """True if a line is not ``x = x``."""
     return line.code is not Name(line.name)
-
-
-def _unaliased_results(
-    entries: Sequence[BackwardLine], names: Collection[str], given: Iterable[str]
-) -> list[BackwardLine]:
-    """Return the lines with each of these results in its own memory."""
-    lines = unalias_outputs([entry.line for entry in entries], names, given)
-    return [replace(x, line=line) for x, line in zip(entries, lines, strict=True)]
 
 
 def _stage_function(
@@ -199,25 +184,22 @@ def _cast(precision: Precision) -> list[str]:
 
 
 def _predicated_lines(
-    stage: Stage,
-    entries: Sequence[BackwardLine],
-    gradients: Mapping[str, str],
-    totals: Sequence[str] = (),
+    stage: Stage, body: Sequence[Line], gradients: Mapping[str, str], totals: Sequence[str] = ()
 ) -> list[str]:
     """Return the lines, each under its predicate; ``totals`` are initialized already."""
     places = {t.name: n for n, t in enumerate(stage.operation.inputs)}
-    pairs = Names(taken=OWN).in_entries([(x.line, x.needs) for x in entries], places)
-    taken = {*places, *(n for x, _ in pairs for n in (x.name, *names_in(x.code)))}
-    asked = conditions(pairs, gradients, places, taken)
+    named = Names(taken=OWN).in_lines(body, places)
+    taken = {*places, *(n for x in named for n in (x.name, *names_in(x.code)))}
+    asked = conditions(named, gradients, places, taken)
     names = tuple((name, _of_wanted(own)) for name, own in asked.names)
     lines = named_conditions(replace(asked, names=names), 4)
     if len(gradients) > 1:
         lines += all_none([n for n in gradients.values() if n not in totals], 4)
     items = []
-    for line, needs in pairs:
+    for line in named:
         if _says(line):
             made = line.having(replaced(line.code, {_ASKED: WANTED}))
-            items.append(Item(_of_wanted(asked.of[needs]), partial(assigned, made)))
+            items.append(Item(_of_wanted(asked.of[line.needs]), partial(assigned, made)))
     return [*lines, *predicated(items, 4)]
 
 

@@ -23,7 +23,7 @@ from derive.program import flop_rules
 from derive.program.cse import Line
 from derive.program.dataflow import Aliases, Forward, Owner
 from derive.program.gradient_predication import any_wanted
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -114,15 +114,15 @@ def _own_tensor(code: Code, aliases: Aliases, claimed: set[Owner]) -> Code:
 # -------------------------------------------------------------------- gradients
 
 
-def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
+def gradients_apart(program: Program, lines: Sequence[Line]) -> tuple[Line, ...]:
     """Return the lines of a backward in which no two gradients alias."""
-    read = {name for x in lines for name in names_in(x.line.code)}
+    read = {name for x in lines for name in names_in(x.code)}
     aliases = Aliases(read)
     parts = _Parts(aliases)
     for x in lines:
-        part = parts.of(x.line.code)
-        aliases.run([x.line])
-        parts.known[x.line.name] = part
+        part = parts.of(x.code)
+        aliases.run([x])
+        parts.known[x.name] = part
     known = {t: aliases.known[g] for t, g in program.gradients.items() if g in aliases.known}
     inputs, given = list(known), {name for _, name in program.cotangents if name is not None}
 
@@ -139,17 +139,17 @@ def gradients_apart(program: Program, lines: Sequence[BackwardLine]) -> tuple[Ba
         others = tuple(u for u in inputs if u in turn[:n] and share(t, u))
         if others and known[t].tensor not in given:
             name = Name(program.gradients[t])
-            found = [name.id in (x.line.name, *names_in(x.line.code)) for x in result]
+            found = [name.id in (x.name, *names_in(x.code)) for x in result]
             at = len(found) - found[::-1].index(True)
             last, whole = result[at - 1], name
-            if last.line.name == name.id and isinstance(last.line.code, Name):
-                whole = last.line.code
+            if last.name == name.id and isinstance(last.code, Name):
+                whole = last.code
                 del result[at - 1 : at]
                 at -= 1
             overlaps = known[t].overlaps
             copy = FunctionCall("rt.copied", (whole,)) if overlaps else MethodCall(whole, "clone")
             code = Conditional(any_wanted(others, places), copy, whole)
-            result.insert(at, BackwardLine(Line(name.id, code), (t,)))
+            result.insert(at, Line(name.id, code, needs=(t,)))
     return tuple(result)
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from derive.program.cse import VALUE, Line, cut, numbered
+from derive.program.cse import VALUE, Line, Needs, cut, numbered
 from derive.program.dataflow import Aliases, Memory, Owner, read_parts
 from derive.program.gemm_fusion import note_groups, product_added, without_test
-from derive.program.gradient_predication import Entry, Needs, any_wanted
+from derive.program.gradient_predication import any_wanted
 from derive.program.none_specialization import has_choice
 from derive.program.shape_rules import Shape
 from derive.program.torch_ir import (
@@ -97,13 +97,14 @@ class InPlaceWriter:
     _name: str = ""
     """The name of the line at hand."""
 
-    def write(self, entries: Sequence[Entry], worlds: Sequence[Types]) -> Iterator[Entry]:
+    def write(self, lines: Sequence[Line], worlds: Sequence[Types]) -> Iterator[Line]:
         """Yield the lines in place; each world assumes one set of optional tensors to be None."""
-        entries = _sink_scatters(entries)
-        self._compared = compared([line for line, _ in entries])
-        for n, (line, needs) in enumerate(entries):
-            here = [world for world in worlds if world.runs(needs)]
-            yield from ((x, needs) for x in self._line(line, needs, entries[n + 1 :], here))
+        lines = _sink_scatters(lines)
+        self._compared = compared(lines)
+        for n, line in enumerate(lines):
+            here = [world for world in worlds if world.runs(line.needs)]
+            for x in self._line(line, lines[n + 1 :], here):
+                yield replace(x, needs=line.needs)
             for world in here:
                 world.run([line])
             self._shapes.clear()
@@ -111,20 +112,18 @@ class InPlaceWriter:
             if self._is_product(line.code):
                 self._products.add(line.name)
 
-    def _line(
-        self, line: Line, needs: Needs, later: Sequence[Entry], worlds: Sequence[Types]
-    ) -> list[Line]:
+    def _line(self, line: Line, later: Sequence[Line], worlds: Sequence[Types]) -> list[Line]:
         """Return the line in place, after the lines that it needs."""
         self._busy = {m for name in self.results for m in self._aliases.of(Name(name)).owners}
         self._busy |= {m for m, times in self._reads(line.code).items() if times > 1}
         self._asked = {}
-        for x, own in later:
-            together = not set(own).isdisjoint(needs)
+        for x in later:
+            together = not set(x.needs).isdisjoint(line.needs)
             for name in _names_read(x.code):
                 for m in self._aliases.of(name).owners:
                     if together:
                         self._busy.add(m)
-                    self._asked.setdefault(m, {}).update(dict.fromkeys(own))
+                    self._asked.setdefault(m, {}).update(dict.fromkeys(x.needs))
         self._whole, self._before, saved = line.code, [], self.saved
         self._name = line.name
         code, memory = self._made_of(line.code, worlds)
@@ -136,7 +135,7 @@ class InPlaceWriter:
         result: list[Line] = []
         for x in (*self._before, made):
             chosen = has_choice(x.code)
-            result += [x] if chosen else cut([x], self.taken, [other for other, _ in later])
+            result += [x] if chosen else cut([x], self.taken, later)
         return result
 
     def _fits(self, line: Line) -> bool:
@@ -436,20 +435,20 @@ def _masked_fill(x: Code, mask: Code, filling: Code) -> Code:
     return FunctionCall("rt.keep_where_", (x, kept))
 
 
-def _sink_scatters(entries: Sequence[Entry]) -> list[Entry]:
+def _sink_scatters(lines: Sequence[Line]) -> list[Line]:
     """Return the lines, each scatter moved to just before its only reader."""
-    result = list(entries)
-    for line, needs in entries:
+    result = list(lines)
+    for line in lines:
         if line.kept or not _is_scatter(line.code):
             continue
-        at = result.index((line, needs))
-        readers = [n for n, (x, _) in enumerate(result) if line.name in names_in(x.code)]
-        once = len(readers) == 1 and names_in(result[readers[0]][0].code).count(line.name) == 1
-        if not once or result[readers[0]][1] != needs:
+        at = result.index(line)
+        readers = [n for n, x in enumerate(result) if line.name in names_in(x.code)]
+        once = len(readers) == 1 and names_in(result[readers[0]].code).count(line.name) == 1
+        if not once or result[readers[0]].needs != line.needs:
             continue
         between = result[at + 1 : readers[0]]
-        if not {x.name for x, _ in between} & {line.name, *names_in(line.code)}:
-            result[at : readers[0]] = [*between, (line, needs)]
+        if not {x.name for x in between} & {line.name, *names_in(line.code)}:
+            result[at : readers[0]] = [*between, line]
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, compress
 
@@ -48,6 +48,10 @@ VALUE = "generated_value"
 """The name of a value until it has a better one: `derive.program.value_names`."""
 
 
+Needs = tuple[str, ...]
+"""Inputs in order, such as those whose gradients need a line."""
+
+
 @dataclass(frozen=True)
 class Line:
     """The statement name = code. A ``kept`` name belongs to the user and is never inlined.
@@ -61,6 +65,8 @@ class Line:
     type: TensorType | None = None
     remark: str = ""
     """A comment on the line."""
+    needs: Needs = field(default=(), compare=False)
+    """The inputs whose gradients need the line, in a backward once they are predicated."""
 
     def having(self, code: Code) -> Line:
         """Return the line with this code: itself if it has that already."""

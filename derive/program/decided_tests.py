@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
+from itertools import compress
 
 from derive.algebra.expr import DENIED, MIRRORED
+from derive.program.cse import Line
 from derive.program.dataflow import live
-from derive.program.gradient_predication import Entry
 from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary, names_in
 
 UNSET = Literal("unset")
@@ -23,22 +24,19 @@ Bounds = Mapping[str, Sequence[tuple[str, Fraction]]]
 
 
 def without_decided_tests(
-    entries: Sequence[Entry], bounds: Bounds, results: Collection[str]
-) -> list[Entry]:
+    lines: Sequence[Line], bounds: Bounds, results: Collection[str]
+) -> list[Line]:
     """Return the lines without decided choices, and without lines that no result reads then."""
     known: dict[str, bool] = {}
     made = []
-    for line, needs in entries:
+    for line in lines:
         code = _simplified(line.code, bounds, known)
         truth = _truth(code, bounds, known)
         known.pop(line.name, None)
         if truth is not None:
             known[line.name] = truth
-        made.append((line.having(code), needs))
-    if all(line.code == new.code for (line, _), (new, _) in zip(entries, made, strict=True)):
-        return list(entries)
-    kept = live([line for line, _ in made], results)
-    return [entry for entry, use in zip(made, kept, strict=True) if use]
+        made.append(line.having(code))
+    return made if made == [*lines] else [*compress(made, live(made, results))]
 
 
 def _simplified(code: Code, bounds: Bounds, known: Mapping[str, bool]) -> Code:
@@ -89,19 +87,19 @@ def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:
     return False
 
 
-def choices_in_a_row(entries: Sequence[Entry]) -> list[Entry]:
+def choices_in_a_row(lines: Sequence[Line]) -> list[Line]:
     """Return the lines with each choice right before the next one by its test, if it may move."""
-    made: list[Entry] = []
-    for line, needs in reversed(entries):
+    made: list[Line] = []
+    for line in reversed(lines):
         at, test, assigned = 0, branches(line.code)[0], {*line.name.split(", ")}
-        for n, (other, own) in enumerate(made if test is not None else ()):
-            if own == needs and branches(other.code)[0] is test:
+        for n, other in enumerate(made if test is not None else ()):
+            if other.needs == line.needs and branches(other.code)[0] is test:
                 at = n
                 break
             names = {*other.name.split(", ")}
             if assigned & {*names, *names_in(other.code)} or names & {*names_in(line.code)}:
                 break
-        made.insert(at, (line, needs))
+        made.insert(at, line)
     return made
 
 

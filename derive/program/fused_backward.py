@@ -12,9 +12,9 @@ from itertools import compress
 from derive.algebra.substitution import fresh_numbered
 from derive.program.cse import Line
 from derive.program.dataflow import live
-from derive.program.gradient_predication import Entry, needed_by
+from derive.program.gradient_predication import with_needs
 from derive.program.mixed_precision import LOW, Precision
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -38,7 +38,7 @@ class Formed:
     ``gradients``: input -> the name of its gradient; ``outputs`` likewise.
     """
 
-    lines: tuple[BackwardLine, ...]
+    lines: tuple[Line, ...]
     precision: Precision
     gradients: Mapping[str, str]
     outputs: Mapping[str, str]
@@ -54,20 +54,20 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
         merged.taken.add(f"{name}_low")
         there = MethodCall(Name(name), "to", (LOW,))
         low = Conditional(is_none(name), NONE, there) if name in optional else there
-        merged.add(Line(f"{name}_low", low), every)
-    forward = [(line, every) for line in program.forward]
-    setup = [(line, every) for line in (*program.setup, *shape_lines(program, optional))]
-    backward = [(x.line, x.needs) for x in program.backward]
+        merged.add(Line(f"{name}_low", low, needs=every))
+    forward = [replace(line, needs=every) for line in program.forward]
+    setup = [*program.setup, *shape_lines(program, optional)]
+    setup = [replace(line, needs=every) for line in setup]
     merged.run(forward, {name: f"{name}_low" for name in both.intersection(one.narrow)})
     outputs = {name: merged.names[name] for name in program.outputs}
     # The backward reads arguments as given, not as the forward may have rebound them.
     merged.names.clear()
     given = {name: f"{name}_low" for name in both.intersection(two.narrow)}
-    merged.run([*setup, *backward], outputs | given)
+    merged.run([*setup, *program.backward], outputs | given)
     gradients = merged.apart(program.gradients, outputs.values())
-    used = live([line for line, _ in merged.lines], {*gradients.values(), *outputs.values()})
+    used = live(merged.lines, {*gradients.values(), *outputs.values()})
     lines = [*compress(merged.lines, used)]
-    names = {name for line, _ in lines for name in names_in(line.code)} - {*program.outputs}
+    names = {name for line in lines for name in names_in(line.code)} - {*program.outputs}
     broad = [*one.broad, *(name for name in two.broad if name not in one.broad)]
     narrow = [*one.narrow, *(name for name in two.narrow if name not in one.narrow)]
     precision = Precision(
@@ -76,10 +76,9 @@ def formed(program: Program, optional: Collection[str] = ()) -> Formed:
         names=one.names | two.names,
     )
     # A value that is computed once is also needed by the lines that then read it.
-    more = needed_by([line for line, _ in lines], gradients)
     made = tuple(
-        BackwardLine(line, tuple(t for t in every if t in needs or t in read))
-        for (line, needs), read in zip(lines, more, strict=True)
+        replace(line, needs=tuple(t for t in every if t in (*line.needs, *read.needs)))
+        for line, read in zip(lines, with_needs(lines, gradients), strict=True)
     )
     return Formed(made, precision, gradients, outputs)
 
@@ -99,7 +98,7 @@ class _Merged:
     """The merged lines, each value once; ``names`` maps names of the body to merged names."""
 
     def __init__(self, given: set[str]) -> None:
-        self.lines: list[Entry] = []
+        self.lines: list[Line] = []
         self.names: dict[str, str] = {}
         self.taken = set(given)
         self._given = frozenset(given)
@@ -107,13 +106,13 @@ class _Merged:
         self._of: dict[str, Code] = {}
         self._held: dict[Code, str] = {}
 
-    def run(self, entries: Sequence[Entry], given: Mapping[str, str]) -> None:
+    def run(self, lines: Sequence[Line], given: Mapping[str, str]) -> None:
         """Add the lines of a body; ``given`` maps its argument names to merged ones."""
         self.names.update(given)
-        for line, needs in entries:
-            self.add(line, needs)
+        for line in lines:
+            self.add(line)
 
-    def add(self, line: Line, needs: tuple[str, ...]) -> None:
+    def add(self, line: Line) -> None:
         """Add a line, unless its value is available."""
         code = self._code(line.code)
         number = self._number(code)
@@ -131,11 +130,11 @@ class _Merged:
         self.names[line.name] = name
         self._of[name] = number
         self._held[number] = name
-        self.lines.append((replace(line, name=name, code=code), needs))
+        self.lines.append(replace(line, name=name, code=code))
 
     def apart(self, gradients: Mapping[str, str], others: Iterable[str]) -> dict[str, str]:
         """Return for each gradient a name that only it needs, adding lines as necessary."""
-        asked = {line.name: needs for line, needs in self.lines}
+        asked = {line.name: line.needs for line in self.lines}
         taken = set(others)
         own = {}
         for t, name in gradients.items():
@@ -144,7 +143,7 @@ class _Merged:
                 whole = Name(made)
                 made = fresh_numbered(name, self.taken) if name in self.taken else name
                 self.taken.add(made)
-                self.lines.append((Line(made, whole), (t,)))
+                self.lines.append(Line(made, whole, needs=(t,)))
             taken.add(made)
             own[t] = made
         return own

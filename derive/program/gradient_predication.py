@@ -16,11 +16,11 @@ A call with several results has a mask of those that are needed:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from operator import or_
 
-from derive.program.cse import VALUE, Line, numbered
+from derive.program.cse import VALUE, Line, Needs, numbered
 from derive.program.dataflow import Backward
 from derive.program.torch_ir import (
     Attribute,
@@ -46,36 +46,31 @@ _MOST = 3
 a mask has none."""
 _NEEDS = Attribute(Name("ctx"), "needs_input_grad")
 
-Needs = tuple[str, ...]
-"""The inputs whose gradients need a line, in order."""
-Entry = tuple[Line, Needs]
-"""A line, and the inputs whose gradients need it (empty in a forward)."""
 
-
-def needed_by(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Needs]:
-    """Return for each line the inputs whose gradients use it; ``gradients``: input -> name."""
+def with_needs(lines: Sequence[Line], gradients: Mapping[str, str]) -> list[Line]:
+    """Return the lines with the inputs whose gradients use each; ``gradients``: input -> name."""
     own = {name: 1 << n for n, name in enumerate(gradients.values())}
     result = [bits or 0 for bits in Backward(own, or_).run(lines)]
     members = {
         bits: tuple(tensor for n, tensor in enumerate(gradients) if bits >> n & 1)
         for bits in set(result)
     }
-    return [members[bits] for bits in result]
+    return [replace(x, needs=members[bits]) for x, bits in zip(lines, result, strict=True)]
 
 
 # -------------------------------------------------------------------- order
 
 
-def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
+def ordered(lines: Sequence[Line]) -> list[Line]:
     """Return the lines grouped by the gradients that need them, the most shared first.
 
     A line stays after every earlier line that defines a name it reads, or writes the same name.
     """
     followers, waiting = _dependencies(lines)
-    ready: dict[Needs, list[int]] = {own: [] for own in needs}
+    ready: dict[Needs, list[int]] = {line.needs: [] for line in lines}
     for n, count in enumerate(waiting):
         if not count:
-            heappush(ready[needs[n]], n)
+            heappush(ready[lines[n].needs], n)
     result: list[Line] = []
     current: Needs = ()
     while len(result) < len(lines):
@@ -86,7 +81,7 @@ def ordered(lines: Sequence[Line], needs: Sequence[Needs]) -> list[Line]:
         for follower in followers[n]:
             waiting[follower] -= 1
             if not waiting[follower]:
-                heappush(ready[needs[follower]], follower)
+                heappush(ready[lines[follower].needs], follower)
     return result
 
 
@@ -125,13 +120,13 @@ class Conditions:
 
 
 def conditions(
-    lines: Sequence[Entry], gradients: Mapping[str, str], places: Mapping[str, int], taken: set[str]
+    lines: Sequence[Line], gradients: Mapping[str, str], places: Mapping[str, int], taken: set[str]
 ) -> Conditions:
-    """Return the conditions of lines, given with the inputs that need them.
+    """Return the conditions of lines.
 
     ``places`` has the position of each input among the arguments, ``taken`` the names in use.
     """
-    every = {needs for _, needs in lines}
+    every = {line.needs for line in lines}
     partial = [len(needs) for needs in every if len(needs) < len(gradients)]
     asked = "ctx.needs_input_grad"
     names: list[tuple[str, tuple[str, ...]]] = []
@@ -149,14 +144,14 @@ def conditions(
     known = {bit[tensor]: f"{asked}[{places[tensor]}]" for tensor in gradients}
     readers = {name: {bit[tensor]} for tensor, name in gradients.items()}
     of: dict[Needs, tuple[str, ...]] = {}
-    for line, needs in reversed(lines):
-        mine = sum(bit[tensor] for tensor in needs)
+    for line in reversed(lines):
+        mine = sum(bit[tensor] for tensor in line.needs)
         parts = readers.pop(line.name, set())
-        if mine not in known and len(needs) < len(gradients):
+        if mine not in known and len(line.needs) < len(gradients):
             # The last line with these needs: the lines that read it have fewer.
             known[mine] = numbered(f"needs_{line.name}", taken)
             names.append((known[mine], _covering(mine, parts, known)))
-        of[needs] = (known[mine],) if mine in known else ()
+        of[line.needs] = (known[mine],) if mine in known else ()
         for name in names_in(line.code):
             readers.setdefault(name, set()).add(mine)
     return Conditions(tuple(names), of)
@@ -178,49 +173,48 @@ def _covering(whole: int, parts: Iterable[int], known: Mapping[int, str]) -> tup
 # -------------------------------------------------------------------- softmaxes
 
 
-def softmaxes_shared(
-    lines: Sequence[Line], needs: Sequence[Needs], places: Mapping[str, int]
-) -> list[Entry]:
+def softmaxes_shared(lines: Sequence[Line], places: Mapping[str, int]) -> list[Line]:
     """Return the lines with each softmax computed from an available log_softmax.
 
     A backward may compute softmax for some gradients and log_softmax for others. If the latter is
     needed at all, softmax is its exponential: one pass instead of a second reduction.
     """
-    result = list(zip(lines, needs, strict=True))
+    result = list(lines)
     taken = {name for line in lines for name in (line.name, *names_in(line.code))}
-    for line, wanted in list(result):
+    for line in lines:
         match line.code:
             case FunctionCall("torch.log_softmax", args):
                 softmax = FunctionCall("torch.softmax", args)
             case _:
                 continue
-        readers = [n for n, (x, _) in enumerate(result) if softmax in subexpressions(x.code)]
+        readers = [n for n, x in enumerate(result) if softmax in subexpressions(x.code)]
         if readers:
-            every = {tensor for n in readers for tensor in result[n][1]}
+            every = {tensor for n in readers for tensor in result[n].needs}
             own = tuple(sorted(every, key=places.__getitem__))
-            first = _brought_before(result, (line, wanted), readers[0])
+            first = _brought_before(result, line, readers[0])
             made: Code = MethodCall(Name(line.name), "exp")
-            alone = sum(occurrences(x.code)[softmax] for x, _ in result) == 1
-            if not set(own) <= set(wanted):
-                test = any_wanted(wanted, places)
+            alone = sum(occurrences(x.code)[softmax] for x in result) == 1
+            if not set(own) <= set(line.needs):
+                test = any_wanted(line.needs, places)
                 made, alone = Conditional(test, made, softmax), False
-            reader = result[first][0]
+            reader = result[first]
             if alone or reader.code is softmax:
-                result[first] = (reader.having(replaced(reader.code, {softmax: made})), own)
+                code = replaced(reader.code, {softmax: made})
+                result[first] = replace(reader, code=code, needs=own)
                 continue
             p = Name(numbered(VALUE, taken))
-            result = [(x.having(replaced(x.code, {softmax: p})), n) for x, n in result]
-            result.insert(first, (Line(p.id, made, kept=False), own))
+            result = [x.having(replaced(x.code, {softmax: p})) for x in result]
+            result.insert(first, Line(p.id, made, kept=False, needs=own))
     return result
 
 
-def _brought_before(lines: list[Entry], entry: Entry, reader: int) -> int:
+def _brought_before(lines: list[Line], line: Line, reader: int) -> int:
     """Move a line before a reader and the lines grouped with it; return the reader's position."""
-    read = set(names_in(entry[0].code))
-    at, own = reader, lines[reader][1]
-    while at and lines[at - 1][1] == own and lines[at - 1][0].name not in read:
+    read = set(names_in(line.code))
+    at, own = reader, lines[reader].needs
+    while at and lines[at - 1].needs == own and lines[at - 1].name not in read:
         at -= 1
-    before = lines.index(entry)
+    before = lines.index(line)
     if at < before:
         lines.insert(at, lines.pop(before))
     return reader + (at < before and reader < before)
@@ -241,17 +235,17 @@ def wanted(results: int) -> Code:
     return Tuple((_WANTED,) * results)
 
 
-def fill_output_masks(lines: Sequence[Entry], places: Mapping[str, int]) -> list[Entry]:
+def fill_output_masks(lines: Sequence[Line], places: Mapping[str, int]) -> list[Line]:
     """Return the lines with the output mask of each such call filled in."""
     made = []
-    for line, needs in lines:
+    for line in lines:
         new: dict[Code, Code] = {}
         for call in subexpressions(line.code):
             if isinstance(call, FunctionCall) and any(map(_is_open, call.args)):
                 own = [call, Name(line.name)] if line.code is call else [call]
-                told = _filled_masks(call, list(_results_read(own, lines)), needs, places)
+                told = _filled_masks(call, list(_results_read(own, lines)), line.needs, places)
                 new[call] = FunctionCall(call.name, told)
-        made.append((line.having(replaced(line.code, new)) if new else line, needs))
+        made.append(line.having(replaced(line.code, new)) if new else line)
     return made
 
 
@@ -259,12 +253,12 @@ def _is_open(argument: Code) -> bool:
     return isinstance(argument, Tuple) and _WANTED in argument.items
 
 
-def _results_read(wholes: Sequence[Code], lines: Iterable[Entry]) -> Iterator[tuple[Code, Needs]]:
+def _results_read(wholes: Sequence[Code], lines: Iterable[Line]) -> Iterator[tuple[Code, Needs]]:
     """Yield the position of each result that is read, with the gradients that need it."""
-    for line, needs in lines:
+    for line in lines:
         for part in subexpressions(line.code):
             if isinstance(part, Subscript) and part.obj in wholes:
-                yield part.items[0], needs
+                yield part.items[0], line.needs
 
 
 def _filled_masks(

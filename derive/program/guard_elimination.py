@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import and_
 
-from derive.program.cse import NUMBER_CALLS, is_size
+from derive.program.cse import NUMBER_CALLS, Line, is_size
 from derive.program.dataflow import Backward
-from derive.program.gradient_predication import Entry
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -38,24 +37,21 @@ _ARITHMETIC = ("+", "-", "*", "/", "**")
 
 
 def unguarded(
-    entries: Sequence[Entry],
+    lines: Sequence[Line],
     results: Collection[str],
     numbers: Collection[str],
     differentiable: bool = False,
-) -> list[Entry]:
+) -> list[Line]:
     """Return the lines without such guards, and without dead lines.
 
     ``results`` are the returned names, ``numbers`` those of parameters. The guards of
     ``differentiable`` lines become conditional.
     """
-    times = Counter(line.name for line, _ in entries)
-    once = {line.name: line.code for line, _ in entries if times[line.name] == 1}
+    times = Counter(line.name for line in lines)
+    once = {line.name: line.code for line in lines if times[line.name] == 1}
     read = _Read(once, results, numbers, differentiable)
-    lines = [line for line, _ in entries]
-    made = []
-    for n, masks in read.walk(lines):
-        line, needs = entries[n]
-        made.append((line.having(read.without(line.code, masks)), needs))
+    walked = read.walk(lines)
+    made = [lines[n].having(read.without(lines[n].code, masks)) for n, masks in walked]
     return made[::-1]
 
 

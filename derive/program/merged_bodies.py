@@ -22,9 +22,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from derive.program.buffer_reuse import compared, in_place_operation, where_allowed
-from derive.program.cse import Line, numbered
+from derive.program.cse import Line, Needs, numbered
 from derive.program.dataflow import live_in
-from derive.program.gradient_predication import Entry, Needs
 from derive.program.torch_ir import (
     Binary,
     Code,
@@ -36,8 +35,7 @@ from derive.program.torch_ir import (
     subexpressions,
 )
 
-Body = tuple[Entry, ...]
-"""The lines of a backward, and the inputs whose gradients need each."""
+Body = tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -77,9 +75,9 @@ def merge_bodies(
 
 def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
     """Yield (first, later, shared) of a longest common subsequence, and the lines between."""
-    exact = compared([line for line, _ in later])
+    exact = compared(later)
     table = {
-        (a, b): None if x[0].name in exact and _rounds_once(x[0].code) else _shared(x, y)
+        (a, b): None if x.name in exact and _rounds_once(x.code) else _shared(x, y)
         for a, x in enumerate(first)
         for b, y in enumerate(later)
     }
@@ -90,9 +88,9 @@ def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
             most[a, b] = max(here, most[a + 1, b], most[a, b + 1])
     a = b = 0
     while a < len(first) and b < len(later):
-        entry = table[a, b]
-        if entry and most[a, b] == most[a + 1, b + 1] + 1:
-            yield first[a : a + 1], later[b : b + 1], (entry,)
+        line = table[a, b]
+        if line and most[a, b] == most[a + 1, b + 1] + 1:
+            yield first[a : a + 1], later[b : b + 1], (line,)
             a, b = a + 1, b + 1
         elif most[a, b] == most[a + 1, b]:
             yield first[a : a + 1], (), ()
@@ -103,13 +101,12 @@ def _aligned(first: Body, later: Body) -> Iterator[tuple[Body, Body, Body]]:
     yield first[a:], later[b:], ()
 
 
-def _shared(one: Entry, two: Entry) -> Entry | None:
+def _shared(line: Line, other: Line) -> Line | None:
     """Return the line that is right in both bodies, if there is one."""
-    (line, needs), (other, own) = one, two
-    if line.name != other.name or needs != own:
+    if (line.name, line.needs) != (other.name, other.needs):
         return None
     code = _same_but_in_place(line.code, other.code)
-    return None if code is None else (line.having(code), needs)
+    return None if code is None else line.having(code)
 
 
 def _same_but_in_place(code: Code, other: Code) -> Code | None:
@@ -234,9 +231,9 @@ class _Renaming:
         """The lines of the other body by the forms of their codes."""
         self.named: dict[tuple[str, Needs], list[Line]] = {}
         """These lines by their names, the last one first."""
-        for line, needs in self.later:
-            self.of_form.setdefault((self.forms.of(line.code), needs), []).append(line)
-            self.named.setdefault((line.name, needs), []).insert(0, line)
+        for line in self.later:
+            self.of_form.setdefault((self.forms.of(line.code), line.needs), []).append(line)
+            self.named.setdefault((line.name, line.needs), []).insert(0, line)
         for name in [n for n, kept in self.free.items() if kept and self.free_later.get(n)]:
             self._pair({name: name})
         self._find()
@@ -255,17 +252,17 @@ class _Renaming:
         """Pair what lines of corresponding names read at the same places."""
         return any(
             self._pair(self._unified(line.code, other.code, self._may_pair) or {})
-            for line, needs in reversed(self.first)
-            for other in self.named.get((self.partner.get(line.name, line.name), needs), ())
+            for line in reversed(self.first)
+            for other in self.named.get((self.partner.get(line.name, line.name), line.needs), ())
             if self._same(line.name, other.name)
         )
 
     def _by_code(self, guess: Guess = lambda *_: False) -> bool:
         """Pair names of lines with the same code, and of what they read as ``guess`` allows."""
-        for line, needs in self.first:
+        for line in self.first:
             if line.name in self.partner or line.name not in self.free:
                 continue
-            for other in self.of_form.get((self.forms.of(line.code), needs), ()):
+            for other in self.of_form.get((self.forms.of(line.code), line.needs), ()):
                 if not self._may_pair(line.name, other.name):
                     continue
                 new = self._unified(line.code, other.code, guess)
@@ -338,18 +335,17 @@ def _local_names(body: Body, results: Collection[str]) -> dict[str, bool]:
 
     What is given, what is returned and what is assigned twice keeps its name.
     """
-    times = Counter(line.name for line, _ in body)
-    fixed = {*live_in([line for line, _ in body]), *results}
-    return {x.name: x.kept for x, _ in body if times[x.name] == 1 and x.name not in fixed}
+    times = Counter(line.name for line in body)
+    fixed = {*live_in(body), *results}
+    return {x.name: x.kept for x in body if times[x.name] == 1 and x.name not in fixed}
 
 
 def _names(body: Body) -> set[str]:
-    return {name for line, _ in body for name in (line.name, *names_in(line.code))}
+    return {name for line in body for name in (line.name, *names_in(line.code))}
 
 
 def _under(body: Body, names: Mapping[str, str]) -> Body:
     new: dict[Code, Code] = {Name(old): Name(name) for old, name in names.items()}
     return tuple(
-        (replace(x, name=names.get(x.name, x.name), code=replaced(x.code, new)), needs)
-        for x, needs in body
+        replace(x, name=names.get(x.name, x.name), code=replaced(x.code, new)) for x in body
     )

@@ -6,11 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from derive.program.cse import Line
-from derive.program.gradient_predication import Entry
 from derive.program.mixed_precision import PLAIN, Precision
-
-Entries = Sequence[Entry]
-"""The lines of a body, and the inputs whose gradients need each."""
 
 
 @dataclass(frozen=True)
@@ -18,14 +14,6 @@ class Saved:
     """A tensor saved for the backward, and the inputs whose gradients read it."""
 
     name: str
-    needs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class BackwardLine:
-    """A line, and the inputs whose gradients need it."""
-
-    line: Line
     needs: tuple[str, ...]
 
 
@@ -64,7 +52,7 @@ class Program:
     kept_parameters: tuple[str, ...]
     kept_shapes: tuple[str, ...]
     """Inputs of which the backward needs only the shape."""
-    backward: tuple[BackwardLine, ...]
+    backward: tuple[Line, ...]
     gradients: Mapping[str, str]
     """input -> the name of its gradient in the backward."""
     setup: tuple[Line, ...] = ()
@@ -75,7 +63,7 @@ class Program:
     """The patterns of the forward, then those of the backward."""
     forward_precision: Precision = PLAIN
     backward_precision: Precision = PLAIN
-    first_order: tuple[BackwardLine, ...] = ()
+    first_order: tuple[Line, ...] = ()
     """The backward for use without a graph, if it has other calls."""
     first_order_precision: Precision = PLAIN
     statistics: tuple[str, ...] = ()
@@ -93,24 +81,17 @@ class Program:
     @property
     def first_order_gradients(self) -> Mapping[str, str]:
         """input -> the name of its gradient, for the gradients that ``first_order`` computes."""
-        made = {name for x in self.first_order for name in x.line.name.split(", ")}
+        made = {name for x in self.first_order for name in x.name.split(", ")}
         return {t: name for t, name in self.gradients.items() if name in made}
 
-    def in_bodies(self, change: Callable[[Entries], Iterable[Entry]]) -> Program:
-        """Return the program with each body changed; a forward has no needs."""
-
-        def whole(lines: Sequence[Line]) -> tuple[Line, ...]:
-            return tuple(line for line, _ in change([(line, ()) for line in lines]))
-
-        def pulled(lines: Sequence[BackwardLine]) -> tuple[BackwardLine, ...]:
-            return tuple(BackwardLine(*x) for x in change([(x.line, x.needs) for x in lines]))
-
+    def in_bodies(self, change: Callable[[Sequence[Line]], Iterable[Line]]) -> Program:
+        """Return the program with each body changed."""
         return replace(
             self,
-            forward=whole(self.forward),
-            composed=whole(self.composed),
-            backward=pulled(self.backward),
-            first_order=pulled(self.first_order),
+            forward=tuple(change(self.forward)),
+            composed=tuple(change(self.composed)),
+            backward=tuple(change(self.backward)),
+            first_order=tuple(change(self.first_order)),
         )
 
 

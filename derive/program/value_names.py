@@ -16,8 +16,7 @@ from keyword import iskeyword
 
 from derive.algebra.expr import MIRRORED
 from derive.program.cse import VALUE, Line
-from derive.program.gradient_predication import Entry
-from derive.program.program import Entries, Program, Tangent
+from derive.program.program import Program, Tangent
 from derive.program.torch_ir import (
     NONE,
     Attribute,
@@ -64,7 +63,7 @@ class Names:
         fixed = [*program.inputs, *program.outputs, *program.statistics]
         fixed += [name for _, name in program.cotangents if name is not None]
         numbers = program.parameters
-        return program.in_bodies(lambda body: self.in_entries(body, fixed, numbers))
+        return program.in_bodies(lambda body: self.in_lines(body, fixed, numbers))
 
     def in_tangent(self, tangent: Tangent | None, program: Program) -> Tangent | None:
         """Return the tangents with names for their values."""
@@ -82,14 +81,6 @@ class Names:
         """
         made = self._renamed(lines, fixed, numbers)
         return tuple(line for line in made if not _is_empty(line))
-
-    def in_entries(
-        self, body: Entries, fixed: Iterable[str], numbers: Collection[str] = ()
-    ) -> list[Entry]:
-        """Return the lines of a body with names for their values."""
-        made = self._renamed([line for line, _ in body], fixed, numbers)
-        named = zip(made, (needs for _, needs in body), strict=True)
-        return [(line, needs) for line, needs in named if not _is_empty(line)]
 
     def _renamed(
         self, lines: Sequence[Line], fixed: Iterable[str], numbers: Collection[str]

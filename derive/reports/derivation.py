@@ -192,7 +192,7 @@ def steps_and_names(
 
 def cost_of(op: Operation, option: str | None, code: Program) -> Cost:
     """Return the cost of the code of an option."""
-    counted = [entry.line.code for entry in code.backward]
+    counted = [line.code for line in code.backward]
     operations, contractions = count(counted)
     costs = vars(costs_of(dict(options(op))[option], code))
     return Cost(**costs, operations=operations, contractions=contractions, lines=len(counted))

@@ -251,8 +251,8 @@ def program_lines(program: Program) -> tuple[str, ...]:
     """Return the lines of all bodies of a program."""
     bodies: dict[str, Sequence[Line]] = {
         "forward": program.forward,
-        "backward": [x.line for x in program.backward],
-        "first order": [x.line for x in program.first_order],
+        "backward": program.backward,
+        "first order": program.first_order,
     }
     return tuple(f"{body}: {x}" for body, lines in bodies.items() for x in _code_lines(lines))
 

@@ -25,8 +25,7 @@ def unknown_calls(ops: Iterable[Operation]) -> set[str]:
     for op in ops:
         for option, _ in pipeline.options(op):
             program = pipeline.program_of(op, option)
-            backward = (entry.line for entry in program.first_order or program.backward)
-            for line in (*program.forward, *backward):
+            for line in (*program.forward, *(program.first_order or program.backward)):
                 for code in subexpressions(line.code):
                     if isinstance(code, FunctionCall | MethodCall):
                         called.add(code.name.rpartition(".")[2])

@@ -60,11 +60,11 @@ def faults_of_program(program: Program) -> list[str]:
     back |= {c for _, c in program.cotangents if c is not None} | HELPERS | kept
     found = _faults_of_lines([(x.name, x.code) for x in program.forward], given)
     for body in (program.backward, program.first_order):
-        found += _faults_of_lines([(x.line.name, x.line.code) for x in body], back)
+        found += _faults_of_lines([(x.name, x.code) for x in body], back)
     made = {line.name for line in program.forward}
     found += [f"{name} is not computed" for name in program.outputs if name not in made]
     if program.backward:
-        last = {x.line.name for x in program.backward}
+        last = {x.name for x in program.backward}
         found += [f"{n} is not computed" for n in program.gradients.values() if n not in last]
     return found
 
@@ -93,23 +93,20 @@ def faults_of_types(op: Operation, program: Program, optional: Sequence[str] = (
         for lines in (program.forward, program.composed):
             types = forward_types(op)
             types.known |= gone
-            found += _faults_of_types(op, types, [(x, ()) for x in lines], absent)
+            found += _faults_of_types(op, types, lines, absent)
         for body in (program.backward, program.first_order):
             types = backward_types(op, program)
             types.known |= gone
-            found += _faults_of_types(op, types, [(x.line, x.needs) for x in body], absent)
+            found += _faults_of_types(op, types, body, absent)
     return found
 
 
 def _faults_of_types(
-    op: Operation,
-    types: Types,
-    lines: Sequence[tuple[Line, tuple[str, ...]]],
-    absent: Sequence[str],
+    op: Operation, types: Types, lines: Sequence[Line], absent: Sequence[str]
 ) -> Iterator[str]:
     sizes = SizeFormulas(op)
-    for line, needs in lines:
-        if needs and set(needs) <= set(absent):
+    for line in lines:
+        if line.needs and set(line.needs) <= set(absent):
             continue
         value, where = types.of(line.code), f"{line.name} = {text(line.code)}, without {absent}"
         if value is None or (isinstance(value, TensorType) and value.kind is None):

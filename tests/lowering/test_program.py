@@ -23,7 +23,7 @@ def test_inputs_and_outputs_alone_are_kept_and_only_for_who_needs_them():
 
 def test_a_line_of_the_backward_knows_the_gradients_that_need_it():
     made = program_of(OP, None)
-    needs = {entry.line.name: set(entry.needs) for entry in made.backward}
+    needs = {line.name: set(line.needs) for line in made.backward}
     assert needs["grad_x"] == {"x"} and needs["grad_w"] == {"w"}
     assert needs["h"] == {"x", "w"}
 

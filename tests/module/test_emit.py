@@ -21,7 +21,7 @@ from derive.module.emit import emit
 from derive.module.function_codegen import Variant
 from derive.module.name_mangling import coded
 from derive.program.cse import Line
-from derive.program.program import BackwardLine, Program, Saved
+from derive.program.program import Program, Saved
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -55,7 +55,7 @@ def program(**given):
         "saved": (),
         "kept_parameters": (),
         "kept_shapes": (),
-        "backward": (BackwardLine(Line("grad_x", G), ("x",)),),
+        "backward": (Line("grad_x", G, needs=("x",)),),
         "gradients": {"x": "grad_x"},
     }
     return Program(**(default | given))
@@ -171,10 +171,10 @@ def test_two_inputs_a_parameter_and_two_outputs():
         saved=(Saved("x", ("x", "w")), Saved("w", ("x",))),
         kept_parameters=("eps",),
         backward=(
-            BackwardLine(Line("e", FunctionCall("torch.exp", (x,))), ("x", "w")),
-            BackwardLine(Line("part", Binary("+", Binary("*", G_y, w), G_s)), ("x",)),
-            BackwardLine(Line("grad_x", Binary("*", Binary("*", Name("part"), e), eps)), ("x",)),
-            BackwardLine(Line("grad_w", Binary("*", G_y, e)), ("w",)),
+            Line("e", FunctionCall("torch.exp", (x,)), needs=("x", "w")),
+            Line("part", Binary("+", Binary("*", G_y, w), G_s), needs=("x",)),
+            Line("grad_x", Binary("*", Binary("*", Name("part"), e), eps), needs=("x",)),
+            Line("grad_w", Binary("*", G_y, e), needs=("w",)),
         ),
         gradients={"x": "grad_x", "w": "grad_w"},
     )
@@ -260,7 +260,7 @@ def test_a_choice_of_two_options():
         forward=(Line("s", MethodCall(Name("x"), "sum")),),
         cotangents=(("s", "G"),),
         kept_shapes=("x",),
-        backward=(BackwardLine(Line("grad_x", expanded), ("x",)),),
+        backward=(Line("grad_x", expanded, needs=("x",)),),
     )
     assert emit(coded(op), [Variant("all", program()), Variant("sum", total)], [], DOC) == THREE
 
@@ -273,7 +273,7 @@ def test_an_output_without_gradient_is_marked():
         forward=(Line("y", Attribute(both, "values")), Line("k", Attribute(both, "indices"))),
         cotangents=(("y", "G"), ("k", None)),
         saved=(Saved("k", ("x",)),),
-        backward=(BackwardLine(Line("grad_x", Binary("*", G, Name("k"))), ("x",)),),
+        backward=(Line("grad_x", Binary("*", G, Name("k")), needs=("x",)),),
     )
     source = emit(coded(op), [Variant(None, made)], [], DOC)
     assert (

@@ -63,7 +63,7 @@ def test_a_long_disjunction_has_a_line_for_each_alternative():
 
 def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
     def line(name: str):
-        return ((Line(name, Name(name)), ()),)
+        return (Line(name, Name(name)),)
 
     forks = Segment(line("a"), line("b")), Segment(line("c"), line("d"))
     segments = [forks[0], Segment(line("s"), line("s"), line("s")), forks[1]]
@@ -84,7 +84,7 @@ def results(*parts):
     for name, n, *cast in parts:
         code = Subscript(Name("normed"), (literal(n),))
         lines.append(Line(name, MethodCall(code, "to", (Name("dtype"),)) if cast else code))
-    return tuple((line, ()) for line in lines)
+    return tuple(lines)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def results(*parts):
     ids=["all", "some", "one twice"],
 )
 def test_results_are_named_in_the_statement_of_their_call(parts, lines):
-    made = [f"{line.name} = {text(line.code)}" for line, _ in unpacked(results(*parts))]
+    made = [f"{line.name} = {text(line.code)}" for line in unpacked(results(*parts))]
     assert made == [line.format("rt.native_layer_norm(x)") for line in lines]
 
 

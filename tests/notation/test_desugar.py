@@ -237,10 +237,9 @@ def test_a_part_that_is_computed_is_fenced():
 def code_of(spec: str) -> tuple[list[str], list[str]]:
     """The lines of the forward and of the backward."""
     program = program_of(parsed(spec), None)
-    backward = [p.line for p in program.backward]
     both = (
         [plain(f"{x.name} = {text(x.code)}").replace("'", '"') for x in lines]
-        for lines in (program.forward, backward)
+        for lines in (program.forward, program.backward)
     )
     forward, backward_lines = both
     return forward, backward_lines

@@ -12,7 +12,7 @@ from kit.texts import source
 from derive import catalog, load, parse
 from derive.program.aliasing import gradients_apart, is_rearrangement, unalias_outputs
 from derive.program.cse import Line
-from derive.program.program import BackwardLine, Program
+from derive.program.program import Program
 from derive.program.torch_ir import (
     Attribute,
     Binary,
@@ -191,7 +191,7 @@ def narrow(start: str, length: str) -> Code:
     ],
 )
 def test_parts_beside_each_other_and_a_tensor_itself_are_no_copies(one, two, copied):
-    lines = [BackwardLine(Line("grad_x", one), ("x",)), BackwardLine(Line("grad_z", two), ("z",))]
+    lines = [Line("grad_x", one, needs=("x",)), Line("grad_z", two, needs=("z",))]
     program = Program(
         inputs=("x", "z"),
         parameters=(),

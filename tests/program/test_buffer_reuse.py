@@ -41,8 +41,8 @@ def written(*lines, results=("c",), worlds=1, kept=True):
         taken={"x", "w", "G", "s", "a", "b", "c"},
         is_large=lambda shape: len(shape) > 1,
     )
-    entries = [(Line(*line[:2], kept), line[2] if len(line) > 2 else BOTH) for line in lines]
-    return [f"{line.name} = {text(line.code)}" for line, _ in writer.write(entries, found)]
+    given = [Line(*x[:2], kept, needs=x[2] if len(x) > 2 else BOTH) for x in lines]
+    return [f"{line.name} = {text(line.code)}" for line in writer.write(given, found)]
 
 
 def last(*lines, **given):

@@ -18,9 +18,9 @@ ABOVE, FROM, BELOW = ((">", Fraction(0)),), ((">=", Fraction(0)),), (("<", Fract
 
 
 def made(code, bounds, *before):
-    entries = [(Line(name, torch_code(c)), ()) for name, c in (*before, ("y", code))]
-    found = without_decided_tests(entries, {"p": bounds}, ["y"])
-    return [f"{line.name} = {text(line.code)}" for line, _ in found]
+    lines = [Line(name, torch_code(c)) for name, c in (*before, ("y", code))]
+    found = without_decided_tests(lines, {"p": bounds}, ["y"])
+    return [f"{line.name} = {text(line.code)}" for line in found]
 
 
 @each_row(
@@ -75,8 +75,8 @@ def test_the_code_has_no_branch_of_calls_that_are_errors():
 )
 def test_a_choice_stands_before_the_next_one_by_its_test(lines, want):
     given = [part.split(" = ", 1) for part in lines.split("; ")]
-    entries = [(Line(name, torch_code(code)), ()) for name, code in given]
-    assert [line.name for line, _ in choices_in_a_row(entries)] == want.split()
+    made = choices_in_a_row([Line(name, torch_code(code)) for name, code in given])
+    assert [line.name for line in made] == want.split()
 
 
 LONG = "torch.tensordot(first_argument, second_argument, ((1,), (0,)), third)"

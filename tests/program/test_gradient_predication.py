@@ -19,9 +19,9 @@ from derive.program.dataflow import live_in
 from derive.program.gradient_predication import (
     conditions,
     fill_output_masks,
-    needed_by,
     ordered,
     wanted,
+    with_needs,
 )
 from derive.program.torch_ir import (
     Binary,
@@ -43,6 +43,11 @@ def line(name: str, *read: str) -> Line:
 
 # -------------------------------------------------------------------- what needs a line
 
+
+def needs_of(lines: list[Line], gradients: dict[str, str]) -> list[tuple[str, ...]]:
+    return [x.needs for x in with_needs(lines, gradients)]
+
+
 LINES = [
     line("a", "x"),
     line("u", "a", "G"),
@@ -54,24 +59,23 @@ GRADIENTS = {"x": "gx", "w": "gw", "b": "gb"}
 
 
 def test_a_line_is_needed_by_the_gradients_that_it_leads_to():
-    needs = needed_by(LINES, GRADIENTS)
-    assert needs == [("x", "w"), ("x", "w"), ("x",), ("w",), ("b",)]
+    assert needs_of(LINES, GRADIENTS) == [("x", "w"), ("x", "w"), ("x",), ("w",), ("b",)]
 
 
 def test_a_gradient_that_others_read_is_needed_by_them_too():
     lines = [line("gx", "G"), line("gw", "gx")]
-    assert needed_by(lines, {"x": "gx", "w": "gw"}) == [("x", "w"), ("w",)]
+    assert needs_of(lines, {"x": "gx", "w": "gw"}) == [("x", "w"), ("w",)]
 
 
 def test_lines_for_the_same_gradients_come_together():
     lines = [line("gb", "G"), line("a", "x"), line("gx", "a"), line("c", "x"), line("gw", "c", "a")]
-    made = ordered(lines, needed_by(lines, GRADIENTS))
+    made = ordered(with_needs(lines, GRADIENTS))
     assert [x.name for x in made] == ["a", "gb", "gx", "c", "gw"]
 
 
 def test_a_line_stays_behind_what_it_reads_and_before_what_writes_that_anew():
     lines = [line("y", "x"), line("gx", "y"), line("y", "y", "w"), line("gw", "y")]
-    made = ordered(lines, needed_by(lines, {"w": "gw", "x": "gx"}))
+    made = ordered(with_needs(lines, {"w": "gw", "x": "gx"}))
     assert [x.name for x in made] == ["y", "gx", "y", "gw"]
 
 
@@ -90,8 +94,7 @@ def programs(draw: Any) -> tuple[list[Line], dict[str, str]]:
     made = draw(st.lists(st.sampled_from(sorted(last)), min_size=1, max_size=8, unique=True))
     gradients = {f"i{n}": name for n, name in enumerate(made)}
     # A line that leads to no gradient is not written.
-    needs = needed_by(lines, gradients)
-    return [x for x, n in zip(lines, needs, strict=True) if n], gradients
+    return [x for x in with_needs(lines, gradients) if x.needs], gradients
 
 
 def values(lines: list[Line]) -> dict[str, str]:
@@ -107,7 +110,7 @@ def values(lines: list[Line]) -> dict[str, str]:
 @CHECKED
 def test_another_order_computes_the_same(program):
     lines, gradients = program
-    made = ordered(lines, needed_by(lines, gradients))
+    made = ordered(with_needs(lines, gradients))
     assert sorted(x.name for x in made) == sorted(x.name for x in lines)
     before, after = values(lines), values(made)
     assert all(before[name] == after[name] for name in gradients.values())
@@ -117,9 +120,8 @@ def test_another_order_computes_the_same(program):
 @CHECKED
 def test_lines_with_the_same_condition_are_one_block(program):
     lines, gradients = program
-    needs = needed_by(lines, gradients)
     distinct = len({x.name for x in lines}) == len(lines)
-    made = needed_by(ordered(lines, needs), gradients)
+    made = needs_of(ordered(with_needs(lines, gradients)), gradients)
     blocks = [n for at, n in enumerate(made) if at == 0 or made[at - 1] != n]
     assert not distinct or len(set(blocks)) == len(blocks)
 
@@ -149,16 +151,15 @@ def evaluated(text: str, known: dict[str, Any]) -> Any:
 @CHECKED
 def test_a_condition_holds_where_one_of_the_gradients_is_wanted(program, random):
     lines, gradients = program
-    lines = ordered(lines, needed_by(lines, gradients))
-    needs = needed_by(lines, gradients)
+    lines = with_needs(ordered(with_needs(lines, gradients)), gradients)
     places = {tensor: n + 3 for n, tensor in enumerate(gradients)}
-    asked = conditions(list(zip(lines, needs, strict=True)), gradients, places, set())
+    asked = conditions(lines, gradients, places, set())
     wanted = {n: random.random() < 0.3 for n in places.values()}
     known: dict[str, Any] = {"needs_input_grad": wanted}
     for name, alternatives in asked.names:
         assert name not in known
         known[name] = evaluated(" or ".join(alternatives), known)
-    for of in needs:
+    for of in {x.needs for x in lines}:
         expected = any(wanted[places[tensor]] for tensor in of)
         alternatives = asked.of[of]
         if len(of) == len(gradients):
@@ -178,9 +179,8 @@ def chain(depth: int) -> tuple[list[Line], dict[str, str]]:
 
 def of_chain(depth: int, taken: set[str]) -> Any:
     lines, gradients = chain(depth)
-    needs = needed_by(lines, gradients)
     places = {tensor: n for n, tensor in enumerate(gradients)}
-    return conditions(list(zip(lines, needs, strict=True)), gradients, places, taken)
+    return conditions(with_needs(lines, gradients), gradients, places, taken)
 
 
 @pytest.mark.parametrize(("depth", "needs"), [(3, "ctx.needs_input_grad"), (4, "needs")])
@@ -299,9 +299,9 @@ def part(n):
 
 def lines(*reads):
     needs = tuple(dict.fromkeys(t for _, own in reads for t in own))
-    own = [(Line(f"g{n}", part(n)), needs) for n, needs in reads]
-    made = fill_output_masks([(Line("parts", CALL), needs), *own], PLACES)
-    return text(made[0][0].code)
+    own = [Line(f"g{n}", part(n), needs=needs) for n, needs in reads]
+    made = fill_output_masks([Line("parts", CALL, needs=needs), *own], PLACES)
+    return text(made[0].code)
 
 
 def test_each_result_is_computed_where_its_gradient_is_asked_for():
@@ -322,6 +322,6 @@ def test_what_leads_to_several_gradients_is_computed_for_any():
 
 
 def test_a_call_that_has_no_name_is_told_too():
-    line = Line("g", Subscript(CALL, (literal(1),)))
-    ((made, _),) = fill_output_masks([(line, ("a",))], PLACES)
+    line = Line("g", Subscript(CALL, (literal(1),)), needs=("a",))
+    (made,) = fill_output_masks([line], PLACES)
     assert text(made.code) == "_kernel(x, (False, True, False))[1]"

@@ -24,8 +24,8 @@ LOG = torch_code("x.log()")
 
 
 def made(*lines):
-    entries = [(Line(name, code), ()) for name, code in lines]
-    return [f"{line.name} = {text(line.code)}" for line, _ in unguarded(entries, ["y"], ["p"])]
+    found = unguarded([Line(*line) for line in lines], ["y"], ["p"])
+    return [f"{line.name} = {text(line.code)}" for line in found]
 
 
 def test_the_choice_around_it_makes_it_needless():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,12 +32,12 @@ def body(*lines: str, kept: str = "") -> Body:
     made = []
     for line in lines:
         name, code = line.split(" = ")
-        made.append((Line(name, torch_code(code), name in kept.split()), ("x",)))
+        made.append(Line(name, torch_code(code), name in kept.split(), needs=("x",)))
     return tuple(made)
 
 
 def texts(lines: Body) -> list[str]:
-    return [f"{line.name} = {text(line.code)}" for line, _ in lines]
+    return [f"{line.name} = {text(line.code)}" for line in lines]
 
 
 def shared(segments: list[Segment]) -> list[str]:
@@ -73,8 +74,8 @@ def test_what_one_body_is_given_is_never_overwritten():
 
 
 def test_a_line_that_other_gradients_need_is_not_shared():
-    (line, _), (last, _) = body("a = f(x)", "grad_x = a*a")
-    first, later = ((line, ("x",)), (last, ("x",))), ((line, ("x", "w")), (last, ("x",)))
+    first = body("a = f(x)", "grad_x = a*a")
+    later = (replace(first[0], needs=("x", "w")), first[1])
     assert shared(merge_bodies(first, later, ["grad_x"], ["x"])) == ["grad_x = a * a"]
 
 
@@ -145,16 +146,16 @@ def follows(first: Body, later: Body, made: list[Segment], results: list[str]) -
     """Either order runs its own lines, under other names for what is local to it."""
     runs = [x for s in made for x in s.first], [x for s in made for x in s.later]
     for own, run in zip((first, later), runs, strict=True):
-        names = dict(zip((x.name for x, _ in own), (x.name for x, _ in run), strict=True))
-        given = {n for x, _ in own for n in names_in(x.code)} - set(names)
+        names = dict(zip((x.name for x in own), (x.name for x in run), strict=True))
+        given = {n for x in own for n in names_in(x.code)} - set(names)
         new: dict[Code, Code] = {Name(a): Name(b) for a, b in names.items()}
-        assert [(names[x.name], replaced(x.code, new), n) for x, n in own] == [
-            (x.name, x.code, n) for x, n in run
+        assert [(names[x.name], replaced(x.code, new), x.needs) for x in own] == [
+            (x.name, x.code, x.needs) for x in run
         ]
         assert len({*names.values(), *given}) == len(names) + len(given)
         assert all(names.get(name, name) == name for name in results)
     for s in made:
-        for (one, _), (two, _), (line, _) in zip(s.first, s.later, s.shared or (), strict=False):
+        for one, two, line in zip(s.first, s.later, s.shared or (), strict=False):
             assert line.name == one.name == two.name
             assert line.code is decided(one.code)
             assert undone(line.code) is undone(two.code)
@@ -191,10 +192,8 @@ def undone(code: Code) -> Code:
 def test_either_order_runs_its_own_lines(name):
     op = catalog.find(name)
     program = specialized(op, None)
-    first, later = (
-        tuple((x.line, x.needs) for x in gradients_apart(program, lines))
-        for lines in (program.first_order, program.backward)
-    )
+    orders = program.first_order, program.backward
+    first, later = (gradients_apart(program, lines) for lines in orders)
     results = list(program.gradients.values())
     taken = [t.name for t in op.inputs]
     follows(first, later, merge_bodies(first, later, results, taken), results)
