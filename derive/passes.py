@@ -29,8 +29,12 @@ def as_pass(f: Callable[[T], T]) -> Pass[T]:
     >>> double.name, double.states, double.run(3)
     ('double', '2·n', 6)
     """
-    states = (f.__doc__ or "").partition("\n\n")[0].rstrip(".")
-    return Pass(f.__name__.replace("_", " "), " ".join(states.split()), f)
+    return Pass(f.__name__.replace("_", " "), statement(f), f)
+
+
+def statement(f: Callable[..., object]) -> str:
+    """Return what the docstring of a function states: its first paragraph, on one line."""
+    return " ".join((f.__doc__ or "").partition("\n\n")[0].split()).rstrip(".")
 
 
 def stages(passes: Iterable[Pass[T]], unit: T) -> Iterator[tuple[Pass[T], T]]:

@@ -1,12 +1,14 @@
-"""Patterns as data: a name, the identity that it states, and the function that applies it."""
+"""Patterns as data: a name, and the function that states an identity and applies it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from derive.lowering.ground.context import Scope
+from derive.passes import statement
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
@@ -17,8 +19,12 @@ class Pattern(Generic[_Given, _Made]):
     """A pattern. ``apply`` returns code for the left side of the identity, and None otherwise."""
 
     name: str
-    states: str
     apply: Callable[Concatenate[Scope, _Given], _Made | None]
+
+    @cached_property
+    def states(self) -> str:
+        """The identity, which the docstring of ``apply`` states."""
+        return statement(self.apply)
 
 
 def first_match(

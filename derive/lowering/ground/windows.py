@@ -109,7 +109,10 @@ def axis_read(scope: Scope, value: Value, n: int, position: Expr) -> AxisRead:
 
 
 def read_window(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s + i] = X.narrow(s, size(i)), if the window is certainly inside."""
+    """X[s + i] = X.narrow(s, size(i))[i].
+
+    The window is certainly inside.
+    """
     bounds, w = scope.frame.bounds, r.along
     if w is None or r.is_guarded or abs(w.step) != 1:
         return None
@@ -134,7 +137,7 @@ def _is_block(bounds: Bounds, w: Window) -> bool:
 
 
 def read_guarded(scope: Scope, r: AxisRead) -> Value | None:
-    """[0 <= s + i < size] X[s + i]: zeros around the axis as far as the window exceeds it."""
+    """X[e if 0 <= e < size] = padded X[e], e = s + i."""
     w = r.along
     if w is None or not r.is_guarded or abs(w.step) != 1:
         return None

@@ -37,7 +37,7 @@ from derive.program.torch_ir import Code, FunctionCall, MethodCall, Unary
 
 
 def added_branches(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return [c]*a + [not c]*b as one ``where``, and the other addends."""
+    """[c] a + [not c] b = where(c, a, b)."""
     for pair, (condition, then, other) in complements(addends):
         test = scope.condition(condition, order)
         a = scope.lower(under_condition(then, condition), order)
@@ -47,7 +47,10 @@ def added_branches(scope: Scope, addends: Sequence[Expr], order: Indices) -> Add
 
 
 def scaled_by_branches(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
-    """Return x*([c] + s*[not c]) as one ``where``, without a tensor for the numbers."""
+    """x ([c] + s [not c]) = where(c, x, s x).
+
+    There is no tensor for the numbers.
+    """
     for a in factors:
         pairs = complements(a.args) if isinstance(a, Add) and len(a.args) == 2 else ()
         for _, (condition, *branches) in pairs:
@@ -102,7 +105,7 @@ _Choice = tuple[Expr, Expr, Expr]
 
 
 def added_clamp(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return [c]*a + [not c]*b as one of these calls, and the other addends."""
+    """[|x| <= d] x + [not |x| <= d] d sign(x) = clamp(x, -d, d)."""
     for pair, choice in complements(addends):
         for found in (_clamp_symmetric, _clamp_between, _beyond):
             value = found(scope, choice, order)

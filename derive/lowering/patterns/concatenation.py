@@ -74,13 +74,13 @@ class _Piece:
 
 
 def product_in_pieces(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
-    """Return the product as a concatenation, cut at the edges of its brackets."""
+    """[m < s] f(m) = cat(f, 0)[m]."""
     cut = addends_in_pieces(scope, (Mul(tuple(factors)),), order)
     return None if cut is None else cut[0]
 
 
 def addends_in_pieces(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return the addends that brackets cut along one index as a concatenation, and the others.
+    """[m < s] f(m) + [not m < s] g(m) = cat(f, g)[m].
 
     None if no index of the order is cut at places whose order is certain.
     """
@@ -219,7 +219,7 @@ def _concatenate_pieces(
 
 
 def zero_outside(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
-    """Drop the brackets outside of which the only tensor of the product reads zeros."""
+    """[0 <= e < size] X[e if 0 <= e < size] = padded X[e]."""
     rest = [a for a in factors if not isinstance(a, Iverson | Num | Size)]
     if len(rest) != 1 or not isinstance(rest[0], Access) or len(rest) == len(factors):
         return None
@@ -234,7 +234,7 @@ def zero_outside(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value
 
 
 def number_outside(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return [c] X[e] + [not c] v as X padded with the number v, and the other addends.
+    """[c] X[e if c] + [not c] v = X padded with v, at e.
 
     c holds exactly where the window is on the axis.
     """
@@ -293,7 +293,7 @@ def _is_outside(bounds: Bounds, c: Expr, w: Window, axis: Index) -> bool:
 
 
 def sum_over_part(scope: Scope, s: Summation) -> Value | None:
-    """Sum_i [s <= i and i < s + size(j)] f(i) = Sum_j f(s + j)."""
+    """Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)."""
     bounds, factors = scope.frame.bounds, list(s.factors)
     binders: list[Index] = []
     for b in s.binders:

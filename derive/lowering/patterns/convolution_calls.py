@@ -56,7 +56,7 @@ _MOST_AXES = 3
 
 
 def convolution(scope: Scope, s: Summation) -> Value | None:
-    """Lower the sum over binders of a product that reads windows."""
+    """Sum_{c,k} X[c, s*t + d*k] W[c, k] = conv(X, W)[t]."""
     bounds, positions = scope.frame.bounds, _positions_read(scope, s.factors)
     windows, of_weight = _summed_windows(bounds, positions, s) if positions else ([], False)
     if not windows or len(windows) < len(positions):
@@ -90,7 +90,7 @@ def convolution(scope: Scope, s: Summation) -> Value | None:
 
 
 def transposed_convolution(scope: Scope, s: Summation) -> Value | None:
-    """Lower the sum over binders of a product scattered along windows."""
+    """Sum_{t,k} delta(u, s*t + d*k) Y[t] W[k] = conv_transpose(Y, W)[u]."""
     bounds, deltas = scope.frame.bounds, _deltas(s)
     if not deltas:
         return None
@@ -170,7 +170,7 @@ def _bracket_factors(factors: Sequence[Expr]) -> list[Expr]:
 
 
 def pooled(scope: Scope, s: Summation) -> Value | None:
-    """Lower the mean over binders of a read in windows without gaps."""
+    """mean_k X[s*t + k] = avg_pool(X)[t]."""
     bounds, positions = scope.frame.bounds, _positions_read(scope, s.factors)
     if not positions or s.brackets:
         return None
@@ -434,7 +434,7 @@ def _with_factors(scope: Scope, value: Value, factors: Sequence[Expr], s: Summat
 
 
 def convolution_within(scope: Scope, s: Summation) -> Value | None:
-    """Lower the sum over the indices that one factor lacks as a convolution, if it is one."""
+    """Sum_{t,c,k} G[t] X[c, s*t + d*k] W[c, k] = Sum_t G[t] conv(X, W)[t]."""
     if len(s.others) < 3:
         return None
 

@@ -184,9 +184,10 @@ def _join_cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tup
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
-    """Return the logsumexp, product or extremum over the positions up to the current one.
+    """prod_{l <= k} f(l) = cumprod(f)[k].
 
-    What other conditions exclude is replaced by the neutral element.
+    The same for logsumexp and extrema. What other conditions exclude is replaced by the neutral
+    element.
     """
     name = let.reduction.cumulative
     if not name or let.condition is None or len(let.binders) > 1:
@@ -251,7 +252,10 @@ def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> V
 
 
 def product_of_others(scope: Scope, let: Let) -> Value | None:
-    """Prod_{j != k} f(j) as prefix times suffix product: no quotient, so zeros are fine."""
+    """Prod_{j != k} f(j) = Prod_{j<k} f Prod_{j>k} f.
+
+    Without a quotient, zeros are fine.
+    """
     if let.reduction is not OTHERS:
         return None
     (k,) = let.binders

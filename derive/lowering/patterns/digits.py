@@ -71,7 +71,7 @@ def digits_of_position(bounds: Bounds, position: Expr) -> Digits | None:
 
 
 def read_digits(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s + size(d)*m + d] = X.narrow(s, ..).unflatten(..)[m, d]."""
+    """X[s + size(d)*m + d] = X.narrow(s).unflatten(..)[m, d]."""
     bounds = scope.frame.bounds
     found = None if r.is_guarded else digits_of_position(bounds, r.position)
     if found is None or any(i in r.value.axes for i in found.indices):

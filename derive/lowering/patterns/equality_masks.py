@@ -42,7 +42,7 @@ _Equality = tuple[Index, Expr]
 
 
 def sum_at_known_index(scope: Scope, s: Summation) -> Value | None:
-    """Return the sum with its equalities eliminated."""
+    """Sum_u [u == e] f(u) = f(e)."""
     found: tuple[Indices, Sequence[Expr]] = s.binders, s.factors
     while (simpler := _without_one(scope, *found)) is not None:
         found = simpler

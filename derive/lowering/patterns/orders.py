@@ -140,12 +140,15 @@ class _Operands:
 
 
 def sum_over_side(scope: Scope, s: Summation) -> Value | None:
-    """Sum_l [a(l) < b(k)] f(l), by a sort of a."""
+    """Sum_l [a(l) < b(k)] f(l) = cumsum of f in the order of a, at the place of b(k)."""
     return _over_sides(scope, s, _sum)
 
 
 def any_over_side(scope: Scope, let: Let) -> Value | None:
-    """any_l (a(l) < b(k)), by the extremum of a; under conditions, by the sum of these."""
+    """any_l (a(l) < b(k)) = their number > 0.
+
+    By the extremum of a; under conditions, by the sum of these.
+    """
     if let.kind != "any":
         return None
     s = Summation(let.binders, (scope.nested(let.body),), let.formals)
@@ -158,12 +161,18 @@ def any_over_side(scope: Scope, let: Let) -> Value | None:
 
 
 def mean_over_side(scope: Scope, s: Summation) -> Value | None:
-    """A sum weighted by a softmax over one side of each bound, or the adjoint of such a sum."""
+    """Sum_l [a(l) < b(k)] f(l) exp(h(l) - F(k)) = a recurrence in the order of a,
+    at the place of b(k).
+
+    A sum weighted by a softmax over one side of each bound, or the adjoint of such a sum.
+    """
     return _over_sides(scope, s, _mean)
 
 
 def logsumexp_over_side(scope: Scope, let: Let) -> Value | None:
-    """logsumexp_{l, a(l) < b(k)} f(l), by a sort of a."""
+    """logsumexp_{l, a(l) < b(k)} f(l) = logcumsumexp of f in the order of a,
+    at the place of b(k).
+    """
     if let.kind != "logsumexp" or let.condition is None or len(let.binders) > 1:
         return None
     body = scope.nested(let.body)

@@ -37,7 +37,7 @@ class _Windows:
 
 
 def overlapping_windows(scope: Scope, s: Summation) -> Value | None:
-    """Sum_{k,a} delta(i, s*k + a + c) f(k, a), one axis after the other."""
+    """Sum_{k,a} delta(i, s*k + a) f(k, a) = windows f(k) added at s*k."""
     targets, rest = targets_of(s)
     bounds, windows = scope.frame.bounds, []
     for axis, position in targets:

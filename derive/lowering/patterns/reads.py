@@ -26,7 +26,10 @@ def read_at_number(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def read_on_diagonal(scope: Scope, r: AxisRead) -> Value | None:
-    """X[.., i, .., i, ..] = X.diagonal, whose axis comes last."""
+    """X[i, i] = X.diagonal()[i].
+
+    The axis of the diagonal comes last.
+    """
     if not isinstance(r.position, Index) or r.position not in r.value.axes:
         return None
     m = r.value.axes.index(r.position)
@@ -37,7 +40,10 @@ def read_on_diagonal(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def read_computed(scope: Scope, r: AxisRead) -> Value:
-    """X[e] = X.select(e) for a number, X.index_select(e) or X.gather(e) for a tensor."""
+    """X[e] = X.index_select(e) or X.gather(e).
+
+    X.select(e) if e is a number.
+    """
     index = scope.lower(factor(r.position), layout(r.position))
     if index.kind != "int" and not index.scalar:
         # A condition as a position, 1 or 0.

@@ -52,7 +52,11 @@ def _weighted_running_sum(
 
 
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
-    """The weight is a softmax over the positions up to l, read at k, or the reverse."""
+    """Sum_l [k <= l] x(l) exp(a(k) - F(l)) = exp(a(k) - F(k)) r(k),
+    r(k) = x(k) + exp(F(k) - F(k + 1)) r(k + 1).
+
+    The weight is a softmax over the positions up to l, read at k, or the reverse.
+    """
     given = _weighted_running_sum(scope, s)
     if given is None or given[0].along.is_strict:
         return None
@@ -88,7 +92,11 @@ def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
 
 
 def sum_of_ties(scope: Scope, s: Summation) -> Value | None:
-    """The summands are those where a running extremum is attained, as in its gradient."""
+    """Sum_l [k <= l] [a(k) == m(l)] x(l) = [a(k) == m(k)] r(k), m(l) = max_{j <= l} a(j),
+    r(k) = x(k) + [m(k) == m(k + 1)] r(k + 1).
+
+    The summands are those where a running extremum is attained, as in its gradient.
+    """
     conditions = conditions_of(s.condition) if s.brackets else []
     ties = [c for c in conditions if isinstance(c, Rel) and c.op == "=="]
     others = [c for c in conditions if c not in ties]
@@ -126,7 +134,7 @@ def sum_of_ties(scope: Scope, s: Summation) -> Value | None:
 
 
 def any_of_ties(scope: Scope, let: Let) -> Value | None:
-    """True if the number of ties is positive."""
+    """any_l ([k <= l] [a(k) == m(l)]) = their number > 0."""
     if let.kind != "any":
         return None
     found = sum_of_ties(scope, Summation(let.binders, (scope.nested(let.body),), let.formals))

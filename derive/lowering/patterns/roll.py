@@ -50,7 +50,7 @@ from derive.program.torch_ir import Binary, FunctionCall
 
 
 def added_ring(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return the two branches as one rolled tensor, and the other addends."""
+    """[m < s] f(m - s + size) + [not m < s] f(m - s) = f.roll(s)[m]."""
     cut = [a for a in addends if any(isinstance(f, Iverson) for f in factors_of(a))]
     for pair in combinations(cut, 2):
         for i in order:
@@ -118,7 +118,7 @@ def _is_along(e: Expr, i: Index) -> bool:
 
 
 def read_ring(scope: Scope, r: AxisRead) -> Value | None:
-    """X[(i + c) % size] = X.roll(-c)[i]."""
+    """X[(i + s) % size] = X.roll(-s)[i]."""
     found = _around(scope.frame.bounds, r.position, r.extent)
     steps, shift = ({}, None) if found is None else _steps(found)
     if shift is None or list(steps.values()) != [1]:
@@ -128,7 +128,7 @@ def read_ring(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
-    """f((i + c) % size) g((i + c) % size) = (f g).roll(-c)[i]."""
+    """X[(i + s) % n] Y[(i + s) % n] = (X Y).roll(-s)[i]."""
     for i in order:
         found: dict[Polynomial, list[tuple[Expr, Expr]]] = {}
         for f in factors if not i.group else ():
@@ -148,11 +148,11 @@ def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Indices) -> Va
 
 
 def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
-    """Sum_j x(j) y((i - j + c) % n), and the same with i + j or j - i.
+    """Sum_j X[j] Y[(i - j) % n] = circular_convolution(X, Y)[i].
 
-    What else is summed over is so before it if one of the two has it, after it if both do. The
-    rounding of a transform is relative to the largest element: a sum of what is never negative,
-    and one inside of a function, is added as it stands.
+    The same with i + j or j - i. What else is summed over is so before it if one of the two has it,
+    after it if both do. The rounding of a transform is relative to the largest element: a sum of
+    what is never negative, and one inside of a function, is added as it stands.
     """
     if not _may_be_rounded(scope, s):
         return None

@@ -183,9 +183,10 @@ def _is_in_windows(position: Expr) -> bool:
 
 
 def only_if(scope: Scope, s: Summation) -> Value | None:
-    """[c] f = f if c else 0 for a condition on numbers: the target position may not exist.
+    """[c] f = f if c else 0.
 
-    delta(i, 7) f(i) = f(7) delta(i, 7) if 7 < size(i) else 0: f has no value at 7 otherwise.
+    For a condition on numbers: the target position may not exist. delta(i, 7) f(i) = f(7) delta(i,
+    7) if 7 < size(i) else 0: f has no value at 7 otherwise.
     """
     ranges: list[Expr] = []
     factors = list(s.factors)
@@ -292,7 +293,7 @@ def _summed_first(factors: Sequence[Expr], indices: Indices) -> list[Expr]:
 
 
 def on_diagonal(scope: Scope, p: Placement) -> Placed | None:
-    """delta(i, j) f(j): f on the diagonal of its last axis and a new one."""
+    """delta(i, j) f(j) = diag_embed(f)[j, i]."""
     axis, position = p.only or (None, None)
     if axis is None or not isinstance(position, Index) or position in p.summed:
         return None
@@ -305,7 +306,7 @@ def on_diagonal(scope: Scope, p: Placement) -> Placed | None:
 
 
 def in_a_run(scope: Scope, p: Placement) -> Placed | None:
-    """Sum_k delta(i, s + n*k) f(k): f at every n-th position of zeros."""
+    """Sum_k delta(i, s + n*k) f(k) = zeros.slice_scatter(f, s, n)[i]."""
     if p.only is None:
         return None
     axis, position = p.only
@@ -318,7 +319,7 @@ def in_a_run(scope: Scope, p: Placement) -> Placed | None:
 
 
 def at_computed(scope: Scope, p: Placement) -> Placed | None:
-    """Sum_k delta(i, e(k)) f(k): f added at e."""
+    """Sum_k delta(i, e(k)) f(k) = zeros.index_add(e, f)[i]."""
     if p.only is None:
         return None
     axis, position = p.only
@@ -340,7 +341,10 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
 
 
 def at_numbers(scope: Scope, p: Placement) -> Placed | None:
-    """delta(i, m) delta(j, n) f: f padded with zeros, at constants or functions of sizes."""
+    """delta(i, m) delta(j, n) f = f with zeros around it.
+
+    The places are constants or functions of sizes.
+    """
     found = {axis: _size_position(scope, e) for axis, e in p.targets}
     numbers = {axis: at for axis, at in found.items() if at is not None}
     if len(numbers) < len(p.targets) or any(i.group for i in numbers):
@@ -371,7 +375,7 @@ def _size_position(scope: Scope, position: Expr) -> Polynomial | None:
 
 
 def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
-    """Positions without a common index: f is scattered along one axis after the other."""
+    """Sum_{k,l} delta(i, e(k)) delta(j, g(l)) f(k, l) = along i, then along j."""
     indices = [i for _, e in p.targets for i in free_indices(e)]
     if len(set(indices)) < len(indices) or not set(p.source.indices).issuperset(indices):
         return None
@@ -394,7 +398,7 @@ def along_each_axis(scope: Scope, p: Placement) -> Placed | None:
 
 
 def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
-    """f added at the positions on all axes, flattened to one.
+    """Sum_k delta(i, e(k)) delta(j, g(k)) f(k) = Sum_k delta(i j, e(k)*size(j) + g(k)) f(k).
 
     The positions of winners are on each of the axes: the gradient goes where they were read.
     """
@@ -434,7 +438,7 @@ def on_joined_axes(scope: Scope, p: Placement) -> Placed | None:
 
 
 def on_all_axes(scope: Scope, p: Placement) -> Placed:
-    """f added at the positions on all axes at once."""
+    """Sum_k delta(i, e(k)) delta(j, g(k)) f(k) = zeros.index_put((e, g), f)[i, j]."""
     placed = [(axis, scope.lower(factor(e), layout(e))) for axis, e in p.targets]
     read = {i for _, v in placed for i in v.indices}
     placed += [(i, scope.positions(i)) for i in p.order if i in read and i not in p.summed]

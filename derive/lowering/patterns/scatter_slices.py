@@ -40,7 +40,7 @@ from derive.lowering.patterns.segment_reductions import (
 
 
 def sum_by_places(scope: Scope, s: Summation) -> Value | None:
-    """Sum_n [s[n] == g] [t[n] == h] f(n), added at s[n] and t[n]."""
+    """Sum_n [s[n] == g] [t[n] == h] f(n) = zeros.index_put((s, t), f, accumulate=True)[g, h]."""
     outer = (m for m in _first_matches(scope, s) if m.index in {*s.order} - {*s.binders})
     matches = [m for m in outer if not free_indices(m.position).isdisjoint(s.binders)]
     if len(matches) < 2 or not s.others:
@@ -53,7 +53,7 @@ def sum_by_places(scope: Scope, s: Summation) -> Value | None:
 
 
 def sum_by_lookups(scope: Scope, s: Summation) -> Value | None:
-    """Sum_g,h [s[n] == g] [t[n] == h] f(g,h) = f(s[n], t[n])."""
+    """Sum_g,h [s[n] == g] [t[n] == h] f(g, h) = f(s[n], t[n])."""
     matches = [m for m in _first_matches(scope, s) if m.index in s.binders]
     read = [m.index for m in matches]
     if len(matches) < 2 or any(i in free_indices(m.position) for m in matches for i in read):
@@ -89,7 +89,7 @@ def _brackets_beside_matches(s: Summation, matches: Sequence[Match]) -> list[Exp
 
 
 def added_by_place(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return all addends as one scatter into the sum of the others."""
+    """a(g) + c Sum_n [s[n] == g] f(n) = a.index_add(s, f, alpha=c)[g]."""
     for e in addends:
         others = [a for a in addends if a is not e]
         for match, scale, binders in _by_place(scope, e, order) if others else ():

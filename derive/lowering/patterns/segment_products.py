@@ -161,9 +161,9 @@ def _in_order(low: Index, high: Index) -> Running:
 
 
 def sum_weighted_by_segments(scope: Scope, s: Summation) -> Value | None:
-    """Sum_k [t <= k] x(k) w(t) Prod_l [t <= l < k] a(l), and from the other end.
+    """Sum_k [t <= k] x(k) Prod_l [t < l <= k] a(l) = r(t) = x(t) + a(t + 1) r(t + 1).
 
-    If it is summed over t too, that is done after the recurrence.
+    And from the other end. If it is summed over t too, that is done after the recurrence.
     """
     for weight in s.others if s.brackets else ():
         segment = _segment(scope, weight)
@@ -196,7 +196,9 @@ def _from_one_end(
 
 
 def sum_over_ends_of_segments(scope: Scope, s: Summation) -> Value | None:
-    """Sum_{s,k} [s <= t] [t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l)."""
+    """Sum_s,k [s <= t <= k] x(s) z(k) Prod_l [s <= l <= k] a(l) = p(t) r(t),
+    p from the other end.
+    """
     for weight in s.others if s.brackets else ():
         segment = _segment(scope, weight)
         found = None if segment is None else _between(scope.frame.bounds, s, segment)

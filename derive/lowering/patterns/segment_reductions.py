@@ -84,7 +84,7 @@ def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
 
 
 def sum_by_place(scope: Scope, s: Summation) -> Value | None:
-    """Sum_n [s[n] == g] f(n), added at s[n]."""
+    """Sum_n [s[n] == g] f(n) = zeros.index_add(s, f)[g]."""
     for match in matches_of(scope, s.factors):
         if match.index not in s.binders:
             found = _segment_sum(scope, match, s.binders, s.order)
@@ -94,7 +94,10 @@ def sum_by_place(scope: Scope, s: Summation) -> Value | None:
 
 
 def extremum_by_place(scope: Scope, let: Let) -> Value | None:
-    """Return the amax, amin or logsumexp over the places of each value."""
+    """max_n {f, s[n] == g} = scatter_reduce(s, f)[g].
+
+    The same for amin and logsumexp.
+    """
     row = let.reduction
     if (row.gradient != "shared" and let.kind != "logsumexp") or let.condition is None:
         return None
@@ -105,7 +108,7 @@ def extremum_by_place(scope: Scope, let: Let) -> Value | None:
 
 
 def any_by_place(scope: Scope, let: Let) -> Value | None:
-    """True at each value that some place has, for a let of this form."""
+    """any_n (s[n] == g) = zeros.index_add(s, 1)[g] > 0."""
     asked = as_atom(let.body) if let.kind == "any" else None
     if not isinstance(asked, Iverson):
         return None

@@ -20,7 +20,7 @@ from derive.program.torch_ir import FunctionCall, Keyword, Literal
 
 
 def rank(scope: Scope, s: Summation) -> Value | None:
-    """Return the ranks along the axis of the only binder; None for another sum."""
+    """Sum_l [a(l) < a(k) or a(l) == a(k) and l < k] = the position of a(k) after a sort."""
     if len(s.binders) != 1 or s.others:
         return None
     (other,) = s.binders

@@ -41,7 +41,7 @@ Cases = dict[tuple[int, ...], list[Expr]]
 
 
 def stacked(scope: Scope, addends: Sequence[Expr], order: Indices) -> Added | None:
-    """Return the cases along some axes as one tensor, and the other addends."""
+    """delta(t, 0) a + delta(t, 1) b = stack(a, b)[t]."""
     found: dict[tuple[Index, ...], tuple[Cases, list[Expr]]] = {}
     for e in addends:
         axes, at, content = _stacked_case(scope, e, order)

@@ -218,7 +218,7 @@ def _room(bounds: Bounds, extent: str, step: Polynomial) -> Polynomial:
 
 
 def read_strided(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s + m*i] = X[s::m] for a number m above 1."""
+    """X[s + n*i] = X[s::n][i]."""
     bounds, w = scope.frame.bounds, r.along
     start = None if w is None else w.start.number
     if w is None or r.is_guarded or w.step < 2 or start is None or start < 0:
@@ -244,7 +244,10 @@ def read_strided(scope: Scope, r: AxisRead) -> Value | None:
 
 
 def read_sliding(scope: Scope, r: AxisRead) -> Value | None:
-    """X[s*i + d*k - p] = X.unfold: one axis that counts windows; the window is the last axis."""
+    """X[s*i + d*k] = X.unfold(size(k), s)[i, k].
+
+    One axis counts windows; the window is the last axis.
+    """
     bounds, axes = scope.frame.bounds, r.value.axes
     w = sliding(bounds, r.position, r.extent)
     if w is None or w.place in axes or w.within in axes:
@@ -320,7 +323,7 @@ class Reach:
 
 
 def band_sum(scope: Scope, s: Summation) -> Value | None:
-    """Sum_l [k - a <= l <= k + b] f(l) as sums of windows."""
+    """Sum_l [k - a <= l <= k + b] f(l) = windows of f.sum()[k]."""
     conditions = conditions_of(s.condition)
     found = {c: r for c in conditions if (r := _reach(scope.frame.bounds, s, c)) is not None}
     if len(found) != 2:
