@@ -44,7 +44,7 @@ _BATCHES = ((1.0,), (1.0, -0.5, 0.3))
 
 
 def batched(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that vmap over cotangents, and over inputs of the gradient, equals a loop."""
+    """Check that torch.func.vmap over gradients and cotangents equals a loop."""
     call, inputs = differentiable(function, made)
     inputs = tuple(t.detach() for t in inputs)
     outputs, pullback = torch.func.vjp(call, *inputs)[:2]
@@ -71,7 +71,7 @@ def together(
     slack: float = 0.0,
     lacking: Sequence[str] = ("einsum", "detach"),
 ) -> str:
-    """Check that autograd's gradients of several cotangents at once equal a loop.
+    """Check that torch.autograd.grad(is_grads_batched=True) over cotangents equals a loop.
 
     ``lacking`` are the operations of torch that have no rule there, and that code may call.
     """
@@ -113,7 +113,7 @@ def _batch_differences(
 
 
 def default_device(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that the default device changes neither values nor devices of results."""
+    """Check that results do not depend on the default device."""
     usual = results(function, made, tensors_of(made))
     tensors = tensors_of(made)
     with torch.device("meta"):
@@ -129,7 +129,10 @@ def default_device(op: Operation, function: Function, made: Sample, slack: float
 
 
 def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that requires_grad on one, two or all but one input gives the same gradients."""
+    """Check that gradients do not depend on which of them are requested.
+
+    One, two or all but one of the inputs require a gradient.
+    """
     differentiable(function, made)
     whole = pulled_back(function, made, tensors_of(made))
     if len(whole) < 2:
@@ -149,7 +152,7 @@ def subsets(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that the gradients of single outputs add up to the gradient of all outputs."""
+    """Check that gradients of the outputs add up, each with other cotangents missing."""
     differentiable(function, made)
     tensors = tensors_of(made)
     outputs = called(function, made, list(tensors.values()))
@@ -175,7 +178,7 @@ def missing(op: Operation, function: Function, made: Sample, slack: float = 0.0)
 
 
 def unchanged(op: Operation, function: Function, made: Sample) -> str:
-    """Check that neither inputs nor cotangents are written to."""
+    """Check that inputs and cotangents are not modified."""
     tensors = tensors_of(made)
     outputs = [o for o in called(function, made, list(tensors.values())) if o.requires_grad]
     cotangents = [torch.full_like(o, 0.5) for o in outputs]
@@ -186,7 +189,10 @@ def unchanged(op: Operation, function: Function, made: Sample) -> str:
 
 
 def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that after an in-place change of an output the gradient follows, or autograd raises."""
+    """Check that outputs may be modified in place, or autograd raises its error.
+
+    The gradient follows the change.
+    """
     differentiable(function, made)
     given = cotangents_of(made)
     found = []
@@ -214,7 +220,7 @@ def in_place(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that a subclass of Tensor gives the same values."""
+    """Check that in-place code equals the code without, as run by a tensor subclass."""
 
     class Other(torch.Tensor):
         """A Tensor subclass, for which generated code does not write in place."""
@@ -226,9 +232,10 @@ def subclass(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def saved(op: Operation, function: Function, made: Sample) -> str:
-    """Check that backward saves no more bytes than the inputs and outputs, or than autograd.
+    """Check that the backward keeps no more bytes than inputs and outputs have.
 
-    Tensors that share storage are counted once; omitted inputs are not counted.
+    Or than autograd keeps. Tensors that share storage are counted once; omitted inputs are not
+    counted.
     """
     differentiable(function, made)
     kept, there = _saved_tensors(function, made)
@@ -267,7 +274,7 @@ def _bytes(tensors: list[Tensor]) -> int:
 
 
 def strides(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that strides and offsets of inputs and cotangents do not matter."""
+    """Check that results do not depend on strides and offsets of views."""
     dense = tensors_of(made)
     views = {name: None if t is None else strided_view(t) for name, t in dense.items()}
     ours, plain = (called(function, made, [*each.values()]) for each in (views, dense))
@@ -296,7 +303,10 @@ def strided_view(t: Tensor) -> Tensor:
 
 
 def twice(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that a tensor passed as two inputs gets the sum of both gradients."""
+    """Check that one tensor may be passed as two inputs.
+
+    It gets the sum of both gradients.
+    """
     differentiable(function, made)
     found = []
     for one, other, subject in alike(op, made):

@@ -98,7 +98,7 @@ _SCALES = (1.0, 0.05)
 
 
 def value(op: Operation, function: Function, made: Sample) -> str:
-    """Check that the outputs equal those of the equations."""
+    """Check that outputs equal the equations, evaluated by loops."""
     got = called(function, made, list(tensors_of(made).values()))
     if len(got) != len(made.outputs):
         return f"{len(got)} outputs, not {len(made.outputs)}"
@@ -110,7 +110,10 @@ def value(op: Operation, function: Function, made: Sample) -> str:
 
 
 def gradient(op: Operation, function: Function, made: Sample) -> str:
-    """Check the gradients, with and without a graph, against differences of the equations."""
+    """Check that gradients equal finite differences of the equations.
+
+    With and without a graph.
+    """
     found = []
     with_graph = pulled_back(function, made, tensors_of(made), graph=True)
     cotangents = cotangents_of(made)
@@ -158,7 +161,10 @@ def _along_directions(slopes: Callable[[Sequence[Array], float], list[float]], g
 
 
 def gradcheck(op: Operation, function: Function, made: Sample, forward: bool = True) -> str:
-    """Check the Jacobians of reverse mode, and of forward mode, against central differences."""
+    """Check that Jacobians of both modes equal finite differences of the code.
+
+    Only those of reverse mode, unless ``forward``.
+    """
     _refuse_detach(op)
     call, inputs = differentiable(function, made)
     torch.autograd.gradcheck(
@@ -168,7 +174,7 @@ def gradcheck(op: Operation, function: Function, made: Sample, forward: bool = T
 
 
 def gradgradcheck(op: Operation, function: Function, made: Sample) -> str:
-    """Check the derivative of the backward."""
+    """Check that Jacobians of the backward equal its finite differences."""
     _refuse_detach(op)
     call, inputs = differentiable(function, made)
     torch.autograd.gradgradcheck(call, inputs, eps=_STEP, rtol=_RTOL, atol=_ATOL)
@@ -182,14 +188,17 @@ def _refuse_detach(op: Operation) -> None:
 
 
 def reference(op: Operation, function: Function, made: Sample) -> str:
-    """Check both derivatives against autograd if the operation has detach."""
+    """Check that derivatives equal autograd of the equations, where they have detach."""
     if not detaches(op):
         raise NotApplicable("nothing is detached: see gradcheck and gradgradcheck")
     return unlike_reference(op, function, made)
 
 
 def forward(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check <cotangent, J direction> = <gradient, direction>, for outputs and for gradients."""
+    """Check that forward mode equals reverse mode, for both orders.
+
+    <cotangent, J direction> = <gradient, direction>, for outputs and for gradients.
+    """
     call, inputs = differentiable(function, made)
     along = tuple(torch.from_numpy(v) for v in directions_of(made, 0).values())
     weights = weights_of(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from derive.check import reference
 from derive.check.lazy import torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
+from derive.passes import statement
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +37,7 @@ class NotApplicable(Exception):
 
 @dataclass(frozen=True)
 class Column:
-    """A check: its name, and what it states about code that passes.
+    """A check of generated code, with its name.
 
     ``order`` is the order of the derivatives compared; a difference is then adjudicated
     (`derive.check.rounding_adjudication`). ``rounds``: code is compared with itself, up to its
@@ -43,11 +45,18 @@ class Column:
     """
 
     name: str
-    states: str
     check: Checking
     order: int | None = None
     rounds: bool = False
     typical: bool = False
+    said: str = ""
+    """What it states, unless the docstring of ``check`` says that."""
+
+    @property
+    def states(self) -> str:
+        """What holds of code that passes."""
+        check = self.check.func if isinstance(self.check, partial) else self.check
+        return self.said or statement(check).removeprefix("Check that ")
 
 
 # ------------------------------------------------------------------------------------------- invoke

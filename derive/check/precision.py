@@ -66,9 +66,9 @@ A gradient of 1e-21 may be exactly 0 in the equations, where terms cancel that a
 
 
 def float32(op: Operation, function: Function, made: Sample) -> str:
-    """Check that float32 results have that dtype and are close to float64.
+    """Check that float32 results differ from float64 by rounding only.
 
-    The allowed error is the rounding error of the equations as written.
+    They have that dtype. The allowed error is the rounding error of the equations as written.
     """
     wrong, far = [], []
     single = tensors_of(made, "float32")
@@ -322,7 +322,10 @@ def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str
 
 
 def mixed(op: Operation, function: Function, made: Sample) -> str:
-    """Check that float32 and bfloat16 inputs promote as in torch; gradients keep their dtypes."""
+    """Check that inputs of float32 and bfloat16 promote as in torch.
+
+    Gradients keep the dtypes of the inputs.
+    """
     call = _rounded_call(made, torch.bfloat16)
     tensors = tensors_of(call.made, "float32")
     floats = inputs_of(tensors)

@@ -44,7 +44,10 @@ if TYPE_CHECKING:
 def compiled(
     op: Operation, function: Function, made: Sample, slack: float = 0.0, repeated: bool = True
 ) -> str:
-    """Check torch.compile(fullgraph=True); if ``repeated``, also one tensor as two inputs."""
+    """Check that torch.compile(fullgraph=True) with AOT autograd gives the same values.
+
+    If ``repeated``, also for one tensor as two inputs.
+    """
     with importable(function), catch_warnings(action="ignore"):
         torch._dynamo.reset()
         fast = torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=False)
@@ -88,7 +91,7 @@ def importable(function: Function) -> Iterator[None]:
 
 
 def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that a make_fx graph of forward and backward is right for other values too."""
+    """Check that graphs of make_fx, with the backward, are right for other values."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     call, inputs = differentiable(function, made)
@@ -107,7 +110,7 @@ def traced(op: Operation, function: Function, made: Sample, slack: float = 0.0) 
 
 
 def without_data(op: Operation, function: Function, made: Sample) -> str:
-    """Check the shapes and dtypes of outputs and gradients on meta tensors."""
+    """Check that shapes and dtypes are right on meta tensors."""
     real = called(function, made, list(detached(made).values()))
     tensors = {
         name: None if t is None else t.detach().to("meta").requires_grad_(t.requires_grad)
@@ -135,7 +138,10 @@ ONNX = ("onnx", "onnxscript", "onnxruntime")
 
 
 def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that the exported program gives the same values, for other inputs too."""
+    """Check that the program of torch.export gives the same values.
+
+    For other inputs too.
+    """
     given = _sample_tensors(with_floats(made, lambda v: v * 0.99))
     with importable(function), catch_warnings(action="ignore"):
         program = torch.export.export(_module(function, made), tuple(_sample_tensors(made)))
@@ -144,7 +150,7 @@ def exported(op: Operation, function: Function, made: Sample, slack: float = 0.0
 
 
 def in_onnx(op: Operation, function: Function, made: Sample) -> str:
-    """Check that onnxruntime gives the same values in float32."""
+    """Check that the ONNX program gives the same values in float32, in onnxruntime."""
     if lacking := [name for name in ONNX if find_spec(name) is None]:
         raise NotApplicable(f"not installed: {', '.join(lacking)}")
     given = _sample_tensors(with_floats(made, np.float32))
@@ -210,7 +216,7 @@ def _module(function: Function, made: Sample) -> Any:
 
 
 def replicated(op: Operation, function: Function, made: Sample, slack: float = 0.0) -> str:
-    """Check that replicated DTensors give the same values and gradients."""
+    """Check that replicated DTensors give the same values."""
     from torch.distributed.tensor import Replicate, distribute_tensor
 
     want = results(function, made, tensors_of(made))
