@@ -40,7 +40,7 @@ from derive.calculus.lets import Find, Let, Lets
 from derive.kernels.expansion import GroupExpansion, UnfoldedBody, matched, multiplied_out
 from derive.kernels.kernel_spec import AttentionResult, Axes, KernelSpec, expand_names
 from derive.kernels.normalization import Named
-from derive.kernels.unify import term_quotient
+from derive.kernels.unify import product_of, term_quotient
 
 # ---------------------------------------------------------------------------------- attention match
 # Recognize attention: equations that are means weighted by a softmax of products.
@@ -398,7 +398,7 @@ class _AttentionGradients:
             if left is None:
                 continue
             summed = [b for b in inside.values() if b not in chosen.values()]
-            g = sum_over(poly([make_term(left.coef, (), left.factors)]), summed)
+            g = sum_over(product_of(left), summed)
             g = substitute(g, {place: x for x, place in here.items() if isinstance(place, Index)})
             if free_indices(g) <= {*of.batch, i, e}:
                 return g

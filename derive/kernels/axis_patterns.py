@@ -40,8 +40,8 @@ from derive.algebra.poly import (
 from derive.algebra.rules import DELTA_RULES, eliminate_deltas
 from derive.algebra.substitution import rename_apart, substitute
 from derive.kernels.kernel_spec import Axes, Kernel, KernelSpec, instantiate_atoms
-from derive.kernels.pointwise_pattern import Instance
-from derive.kernels.unify import Arguments, Found, term_quotient
+from derive.kernels.pointwise_pattern import Instance, jointly
+from derive.kernels.unify import Arguments, Found, contains, multiples, product_of, term_quotient
 
 # ------------------------------------------------------------------------------------- axis pattern
 # Instances of equations that sum along one axis and are linear in a cotangent.
@@ -127,24 +127,18 @@ class AxisPattern:
         known = as_poly(_instance(poly([make_term(alone[0].coef, (), rest)]), found, i))
         if len(known.terms) != 1:
             return
-        made: list[tuple[Poly, Poly]] = []
-        for s in p.terms:
-            left = term_quotient(s, known.terms[0])
-            if left is None:
-                continue
-            g = sum_over(poly([make_term(left.coef, (), left.factors)]), s.binders)
-            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
-            if all(t in p.terms for t in whole.terms):
-                made.append((g, whole))
-        for gs in ([g for g, _ in made], *([g] for g, _ in made)):
-            if not gs:
-                continue
-            g = add(ZERO, *gs)
+
+        def whole(g: Poly) -> Poly:
+            return as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
+
+        pairs = ((s, term_quotient(s, known.terms[0])) for s in p.terms)
+        every = (sum_over(product_of(left), s.binders) for s, left in pairs if left is not None)
+        gs = [g for g in every if contains(p, whole(g))]
+        for g in (add(ZERO, *gs), *gs):
             axes = free_indices(found[self.others[0]])
             if not all(any(axes <= free_indices(f) for f in t.factors) for t in g.terms):
                 continue  # cheaper to sum unfused
-            whole = as_poly(_instance(pattern, {**found, cotangent.tensor: g}, i))
-            if all(t in p.terms for t in whole.terms):
+            if contains(p, part := whole(g)):
                 brackets = common_masks(g, i)
                 values = {**found, cotangent.tensor: without_factors(g, brackets)}
                 given = {self.row.names[n]: v for n, v in values.items()}
@@ -152,7 +146,7 @@ class AxisPattern:
                 kernel = Kernel(self.row.name, args, (i,))
                 # Brackets pulled out do not occur in the other argument.
                 made_of = make_term(Fraction(1), (), [*brackets, kernel])
-                yield Instance(whole, poly([made_of]))
+                yield Instance(part, poly([made_of]))
 
 
 @lru_cache(maxsize=1024)
@@ -452,18 +446,8 @@ class StackPattern:
 
         bare = substitute(self._bare, dict.fromkeys(self.row.formals, i))
         every = as_poly(instantiate_atoms(bare, become))
-        made = [
-            instance
-            for s in p.terms
-            if (beside := term_quotient(s, every.terms[0])) is not None
-            and (instance := self._made(s, beside, every, x, i)) is not None
-            and all(t in p.terms for t in instance.whole.terms)
-        ]
-        if len(made) > 1:
-            whole = add(*(m.whole for m in made))
-            if all(t in p.terms for t in whole.terms):
-                yield Instance(whole, add(*(m.made for m in made)))
-        yield from made
+        parts = multiples(p, every, every.terms[0])
+        yield from jointly([self._made(c, whole, x, i) for c, whole in parts], p)
 
     @cached_property
     def _bare(self) -> Poly:
@@ -474,15 +458,14 @@ class StackPattern:
             for t in self.row.body.terms
         )
 
-    def _made(self, s: Term, beside: Term, every: Poly, x: Access, i: Index) -> Instance | None:
+    def _made(self, c: Term, whole: Poly, x: Access, i: Index) -> Instance | None:
         """The kernel with its cofactor; a cotangent is the whole cofactor, summed if x is not."""
-        rest = poly([make_term(beside.coef, (), beside.factors)])
-        whole = sum_over(mul(rest, every), s.binders)
+        rest = product_of(c)
         if not self.row.cotangent:
             kernel = Kernel(self.row.name, (as_poly(x),), (i,), (i,))
-            return Instance(whole, sum_over(mul(rest, atom(kernel)), s.binders))
-        outside = [b for b in s.binders if b in free_indices(x)]
-        g = sum_over(rest, [b for b in s.binders if b not in outside])
+            return Instance(whole, sum_over(mul(rest, atom(kernel)), c.binders))
+        outside = [b for b in c.binders if b in free_indices(x)]
+        g = sum_over(rest, [b for b in c.binders if b not in outside])
         if not free_indices(g) <= free_indices(x) - {i}:
             return None
         given = {self.row.cotangent: g, self.row.names[self.argument]: as_poly(x)}

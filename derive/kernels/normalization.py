@@ -47,7 +47,7 @@ from derive.kernels.expansion import (
     sums_square,
 )
 from derive.kernels.kernel_spec import Axes, KernelResult, KernelSpec
-from derive.kernels.unify import split_numbers, term_quotient
+from derive.kernels.unify import contains, multiples, product_of, split_numbers, term_quotient
 
 _HALF = Fraction(1, 2)
 
@@ -228,10 +228,12 @@ class NormalizationPattern:
         """The body with y by the kernel, if all terms match."""
         level = self._level(body, f.names)
         divided = mul(atom(f.factor), add(f.x, scale(f.mean, -1)))
-        factors = _cofactors(level.whole, divided, f.x.terms[0], f.factor)
+        (first,) = mul(poly([f.x.terms[0]]), atom(f.factor)).terms
+        parts = multiples(level.whole, divided, first)
+        factors = [(c, p) for c, p in parts if not c.binders and _is_rid(c, f.factor)]
         if not factors:
             return None
-        whole, w = add(ZERO, *(p for _, p in factors)), poly([t for t, _ in factors])
+        whole, w = add(ZERO, *(p for _, p in factors)), add(*(product_of(c) for c, _ in factors))
         inside, outside = _split_weight(w, f.kept)
         bias = ZERO
         if outside is ONE:
@@ -261,12 +263,12 @@ class NormalizationPattern:
                 beside = term_quotient(s, atom(f.factor).terms[0])
                 if beside is None or not _is_rid(beside, f.factor):
                     continue
-                g = sum_over(poly([make_term(beside.coef, (), beside.factors)]), s.binders)
-                if free_indices(g) <= set(f.axes) and _contains_terms(level.whole, self._dx(f, g)):
+                g = sum_over(product_of(beside), s.binders)
+                if free_indices(g) <= set(f.axes) and contains(level.whole, self._dx(f, g)):
                     found.append(g)
             for g in (add(ZERO, *found), *found) if len(found) > 1 else found:
                 whole = self._dx(f, g)
-                left = level.without(whole) if _contains_terms(level.whole, whole) else None
+                left = level.without(whole) if contains(level.whole, whole) else None
                 if left is not None:
                     made.append((left, self._call(f, g)))
                     break
@@ -316,7 +318,7 @@ class NormalizationPattern:
         order = [i for i in f.axes if i in f.kept]
         for chosen in matched(order, free_indices(level.body)):
             here = substitute(whole, chosen)
-            left = level.without(here) if _contains_terms(level.whole, here) else None
+            left = level.without(here) if contains(level.whole, here) else None
             if left is not None:
                 return add(left, substitute(made, chosen))
         return None
@@ -385,20 +387,6 @@ def _is_rid(t: Term, factor: Expr) -> bool:
     return all(base_and_power(f)[0] is not base for f in t.factors)
 
 
-def _cofactors(p: Poly, divided: Poly, first: Term, factor: Expr) -> list[tuple[Term, Poly]]:
-    """(c, c*divided) for each multiple of ``divided`` in p."""
-    (part,) = mul(poly([first]), atom(factor)).terms
-    found = []
-    for s in p.terms:
-        c = None if s.binders else term_quotient(s, part)
-        if c is None or not _is_rid(c, factor):
-            continue
-        whole = mul(poly([make_term(c.coef, (), c.factors)]), divided)
-        if _contains_terms(p, whole):
-            found.append((make_term(c.coef, (), c.factors), whole))
-    return found
-
-
 def _split_weight(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
     """(the part with exactly these axes, its cofactor) of a product or a sum."""
     if p.terms and all(free_indices(t) == axes and _is_unmasked_product(t) for t in p.terms):
@@ -415,7 +403,3 @@ def _split_weight(p: Poly, axes: frozenset[Index]) -> tuple[Poly, Poly]:
 
 def _is_unmasked_product(t: Term) -> bool:
     return bool(tensors(t)) and not t.binders and not any(map(is_mask, t.factors))
-
-
-def _contains_terms(p: Poly, part: Poly) -> bool:
-    return bool(part.terms) and all(t in p.terms for t in part.terms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -18,12 +18,11 @@ from derive.algebra.poly import (
     constant,
     is_mask,
     make_term,
-    mul,
     poly,
     sum_over,
 )
 from derive.kernels.kernel_spec import KernelSpec, where_it_is
-from derive.kernels.unify import Arguments, Found, term_quotient
+from derive.kernels.unify import Arguments, Found, contains, multiples, product_of, term_quotient
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,16 @@ class Instance:
 
     whole: Poly
     made: Poly
+
+
+def jointly(found: Sequence[Instance | None], p: Poly) -> Iterator[Instance]:
+    """The instances, all at once before each alone if p has all their terms."""
+    instances = [instance for instance in found if instance is not None]
+    if len(instances) > 1:
+        whole = add(*(i.whole for i in instances))
+        if contains(p, whole):
+            yield Instance(whole, add(*(i.made for i in instances)))
+    yield from instances
 
 
 @dataclass(frozen=True)
@@ -120,7 +129,7 @@ class PointwisePattern:
                 for v in p.terms:
                     left = term_quotient(v, both)
                     if left is not None and v.binders == s.binders:
-                        value = poly([make_term(left.coef, (), left.factors)])
+                        value = product_of(left)
                         if self.arguments.admits(name, value):
                             yield {**found, name: value}
 
@@ -142,23 +151,9 @@ class PointwisePattern:
         else:
             return
         every = as_poly(self.arguments.instance(self.pattern, found))
-        cofactors = []
-        for s in p.terms:
-            beside = term_quotient(s, known.terms[0])
-            if beside is None:
-                continue
-            cofactor = Term(beside.coef, s.binders, beside.factors)
-            whole = _times_cofactor(cofactor, every)
-            if all(x in p.terms for x in whole.terms) and not _is_half(every, whole, p):
-                cofactors.append((cofactor, whole))
-        if not cofactors:
-            return
-        instances = [made for c, whole in cofactors if (made := self._made(c, whole, found))]
-        if len(instances) > 1:
-            whole = add(*(i.whole for i in instances))
-            if all(x in p.terms for x in whole.terms):
-                yield Instance(whole, add(*(i.made for i in instances)))
-        yield from instances
+        parts = multiples(p, every, known.terms[0])
+        cofactors = [(c, whole) for c, whole in parts if not _is_half(every, whole, p)]
+        yield from jointly([self._made(c, whole, found) for c, whole in cofactors], p)
 
     def _made(self, cofactor: Term, whole: Poly, found: Found) -> Instance | None:
         # The sum of the tensor arguments has the axes of the kernel.
@@ -212,12 +207,6 @@ def _is_half(equation: Poly, part: Poly, p: Poly) -> bool:
     there = {f.condition for t in equation.terms for f in t.factors if isinstance(f, ex.Iverson)}
     rest = (f for t in p.terms if t not in part.terms for f in t.factors)
     return any(isinstance(f, ex.Iverson) and negate(f.condition) in there for f in rest)
-
-
-def _times_cofactor(cofactor: Term, p: Poly) -> Poly:
-    """Sum_binders c*p"""
-    bare = poly([make_term(cofactor.coef, (), cofactor.factors)])
-    return sum_over(mul(bare, p), cofactor.binders)
 
 
 @lru_cache(maxsize=4096)

@@ -25,6 +25,7 @@ from derive.algebra.poly import (
     power,
     raised,
     scale,
+    sum_over,
 )
 from derive.budget import tick
 from derive.kernels.kernel_spec import instantiate_atoms
@@ -220,3 +221,24 @@ def term_quotient(s: Term, t: Term) -> Term | None:
         powers[base] = have - exponent
     left = tuple(raised(base, e) for base, e in powers.items() if e)
     return Term(s.coef / t.coef, (), left)
+
+
+def product_of(t: Term) -> Poly:
+    """The product that a term sums."""
+    return poly([make_term(t.coef, (), t.factors)])
+
+
+def contains(p: Poly, part: Poly) -> bool:
+    """True if p has all terms of a part."""
+    return bool(part.terms) and all(t in p.terms for t in part.terms)
+
+
+def multiples(p: Poly, part: Poly, first: Term) -> Iterator[tuple[Term, Poly]]:
+    """(c, Sum_binders c*part) for each multiple in p of a sum that has the term ``first``."""
+    for s in p.terms:
+        beside = term_quotient(s, first)
+        if beside is not None:
+            cofactor = Term(beside.coef, s.binders, beside.factors)
+            whole = sum_over(mul(product_of(cofactor), part), s.binders)
+            if contains(p, whole):
+                yield cofactor, whole
