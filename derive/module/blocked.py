@@ -10,7 +10,7 @@ from derive.algebra.poly import Poly, base_and_power, make_term, poly
 from derive.blocks.tiling import Plan, Stage
 from derive.cost.costs import backward_trace, forward_trace
 from derive.cost.size_formula import covers, size_of
-from derive.module.arguments import ArgumentCheck, in_turn, is_option, spelled_check, stride_checks
+from derive.module.arguments import ArgumentCheck, spelled_check
 from derive.module.block_driver import Driver
 from derive.module.docstrings import Doc
 from derive.module.emit import module_text, option_table
@@ -19,8 +19,9 @@ from derive.module.function_codegen import (
     Lines,
     backward_signature,
     class_name,
+    floats_of,
     name_of_all,
-    one_by_one,
+    unpacked_items,
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import call_lines, indented, return_statement, unpacked_tuple
@@ -81,11 +82,7 @@ def emit_blocked(
     parts = [line for v in variants for line in v.driver.parts()]
     classes = ((v, _blocked_class_fields(op, v)) for v in variants)
     functions = [Lines(tuple(v.driver.forward()), (fields,)) for v, fields in classes]
-    programs = [s.program for v in variants for s in v.stages]
-    codes = [line.code for program in programs for line in _program_lines(program)]
-    asked = [*checks, *stride_checks(op, codes, checks)]
-    options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _blocked_public_body(code, variants, [*asked, *options])
+    whole = _blocked_public_body(code, variants, checks)
     outputs = len(variants[0].driver.plan.operation.outputs)
     table = {v.option: (class_name(op, v.option), str(v.driver.is_formed)) for v in variants}
     return module_text(code, doc, functions, option_table(table), whole, outputs, parts)
@@ -129,8 +126,7 @@ def _blocked_setup(driver: Driver) -> list[str]:
     parameters = driver.parameters if driver.is_formed else parameters
     read = {*saved, *parameters, *driver.floats, "block", "formed"}
     wanted = [n if n in read else "_" for n in given]
-    lines = unpacked_tuple(wanted, "inputs", 8)
-    lines = one_by_one(wanted, "inputs") if len(lines) > 1 else lines
+    lines = unpacked_items(wanted, "inputs")
     outcome = _outcome(driver)
     silent = [o for o, c in driver.whole.cotangents if c is None]
     if len(op.outputs) == 1:
@@ -178,7 +174,9 @@ def _blocked_public_body(
     code: Coded, variants: Sequence[BlockedVariant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     op = code.operation
-    lines = entry_lines(code, checks)
+    programs = (s.program for v in variants for s in v.stages)
+    codes = (line.code for program in programs for line in _program_lines(program))
+    lines = entry_lines(code, checks, codes)
     function = class_name(op, variants[0].option)
     forms = any(v.driver.is_formed for v in variants)
     driver = variants[0].driver
@@ -197,7 +195,7 @@ def _blocked_public_body(
     lines += check_lines([positive])
     given = [*driver.inputs, *driver.parameters, "block"]
     if forms:
-        floats = [t.name for t in in_turn(op) if t.kind == "float"]
+        floats = floats_of(op)
         if function == "function" and not all(v.driver.is_formed for v in variants):
             lines.append("if forms:")
             lines += indented(call_lines("formed = rt.forward_gradients(", floats, ")", 8), 4)

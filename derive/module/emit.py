@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from derive.module.arguments import ArgumentCheck, is_option, stride_checks
+from derive.module.arguments import ArgumentCheck
 from derive.module.docstrings import Doc
 from derive.module.function_codegen import (
     Lines,
@@ -38,9 +38,7 @@ def emit(
     op = code.operation
     called = with_parameter(op) if variants[0].reductions else op
     functions = [replace(function_of(called, v), duals=dual_of(called, v)) for v in variants]
-    asked = [*checks, *stride_checks(op, _variant_codes(variants), checks)]
-    options = [is_option(p) for p in op.parameters if isinstance(p, Choice)]
-    whole = _public_body(code, variants, [*asked, *options])
+    whole = _public_body(code, variants, checks)
     composed = any(v.program.composed for v in variants)
     more = {v.option: [composed_name(op, v)] if composed else [] for v in variants}
     table = {v.option: [*_option_functions(op, v), *more[v.option]] for v in variants}
@@ -136,7 +134,7 @@ def _public_body(
     code: Coded, variants: Sequence[Variant], checks: Sequence[ArgumentCheck]
 ) -> list[str]:
     op = code.operation
-    lines = entry_lines(code, checks)
+    lines = entry_lines(code, checks, _variant_codes(variants))
     function, *own = _option_functions(op, variants[0])
     for p in op.parameters:
         if isinstance(p, Choice) and variants[0].option is not None:

@@ -195,17 +195,21 @@ def _forward_body(
     exact = precision.multiplies_wide
     indent = start + 4 if exact else start
     made = cast_inputs(precision, indent)
+    made += returned(body, results, indent)
+    forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
+    return indented(forward, start)
+
+
+def returned(body: Sequence[Line], results: Sequence[str], indent: int) -> list[str]:
+    """Return the statements of a body; the last one returns the results."""
     before = statements(body[:-1], indent)
     match body[-1:]:
         case [Line(name, code)] if name == ", ".join(results):
-            made += [*before, *broken("return ", code, indent=indent)]
+            return [*before, *broken("return ", code, indent=indent)]
         case [Line(name, MethodCall(Name(cast), "to") as code)] if name == cast:
-            last = return_statement([text(code) if n == name else n for n in results], indent)
-            made += [*before, *last]
-        case _:
-            made += [*statements(body, indent), *return_statement(results, indent)]
-    forward += [f"with rt.no_autocast({floats_of(op)[0]}):", *indented(made, 4)] if exact else made
-    return indented(forward, start)
+            last = [text(code) if n == name else n for n in results]
+            return [*before, *return_statement(last, indent)]
+    return [*statements(body, indent), *return_statement(results, indent)]
 
 
 def _reused_memory(lines: Sequence[Line], tensors: Sequence[str], indent: int) -> list[str]:
@@ -434,22 +438,23 @@ def unpack_wanted(
     Those of ``onto`` become attributes of ctx.
     """
     targets = [f"ctx.{n}" if n in onto else n if n in wanted else "_" for n in names]
-    found = one_by_one(targets, source)
-    whole = unpacked_statement(targets, source)
-    if len(found) > 1 and len(whole) + 8 <= COLUMNS:
-        return [whole]
+    found = unpacked_items(targets, source)
+    if len(found) <= 2:
+        return found
     halves = (
         [unpacked_statement(part, f"{source}[{where}]") for part, where in parts]
         for n in range(2, len(targets) - 1)
         if (parts := ((targets[:n], f":{n}"), (targets[n:], f"{n}:")))
     )
     fit = (lines for lines in halves if max(map(len, lines)) + 8 <= COLUMNS)
-    return min([found, *fit], key=len) if len(found) > 2 else found
+    return min([found, *fit], key=len)
 
 
-def one_by_one(names: Sequence[str], source: str) -> list[str]:
-    """Return a line per name."""
-    return [f"{name} = {source}[{n}]" for n, name in enumerate(names) if name != "_"]
+def unpacked_items(targets: Sequence[str], source: str) -> list[str]:
+    """Return the lines that assign the items of a tuple; ``_`` marks what nothing reads."""
+    single = [f"{name} = {source}[{n}]" for n, name in enumerate(targets) if name != "_"]
+    whole = unpacked_statement(targets, source)
+    return [whole] if len(single) > 1 and len(whole) + 8 <= COLUMNS else single
 
 
 def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
@@ -599,7 +604,7 @@ def _merged_lines(
         end = f") if {FIRST_ORDER} else torch.ops.aten"
         lines += call_lines("reuse = rt.reuse(", _existing_cotangents(program), end, 8)
     lines += predicated(list(merged_items(segments, head, asked)), 8)
-    return [*lines, *_return_gradients(_returned(op, program), 8)]
+    return [*lines, *_return_gradients(gradients_of(op, program), 8)]
 
 
 def _filled_cotangent(program: Program) -> list[str]:
@@ -699,7 +704,7 @@ def _gradient_lines(
     asked = _conditions(op, first_order or program.gradients, body)
     lines += named_conditions(asked, indent)
     body = unpacked(tuple(with_unset(body, program.gradients.values())))
-    results = _returned(op, program)
+    results = gradients_of(op, program)
     if first_order and len(program.gradients) == 1 and body[-1].name in results:
         last = body[-1]
         made = [text(last.code) if x == last.name else x for x in results]
@@ -725,7 +730,6 @@ def _conditions(op: Operation, gradients: Mapping[str, str], body: Body) -> Cond
     return conditions(body, gradients, places, {op.name, *places, *every})
 
 
-def _returned(op: Operation, program: Program) -> list[str]:
+def gradients_of(op: Operation, program: Program) -> list[str]:
     """Return what a backward returns for each argument."""
-    results = [program.gradients.get(t.name, "None") for t in op.inputs]
-    return results + ["None" for p in op.parameters if not isinstance(p, Choice)]
+    return [program.gradients.get(name, "None") for name in arguments(op)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from derive.lowering.joint import Cotangent, Joint
-from derive.module.arguments import ArgumentCheck, spelled_check, stride_checks
+from derive.module.arguments import ArgumentCheck, spelled_check
 from derive.module.docstrings import Doc
 from derive.module.emit import rendered
 from derive.module.name_mangling import OWN, Coded
@@ -24,7 +24,7 @@ def emit_joint(
     op = code.operation
     joint = _with_names(op, joint)
     codes = [line.code for line in (*joint.forward, *joint.backward)]
-    body = entry_lines(code, [*checks, *stride_checks(op, codes, checks)])
+    body = entry_lines(code, checks, codes)
     body += (s for line in joint.forward for s in assigned(line, 4))
     for cotangent in joint.cotangents:
         body += check_lines(map(code.said, _cotangent_checks(op, cotangent)))

@@ -20,18 +20,17 @@ from derive.module.function_codegen import (
     arguments,
     backward_signature,
     camel_case,
-    one_by_one,
+    gradients_of,
+    returned,
+    unpacked_items,
 )
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import (
-    COLUMNS,
     assigned,
-    broken,
     call_lines,
     indented,
     return_statement,
     statements,
-    unpacked_statement,
     unpacked_tuple,
 )
 from derive.module.public import declared, docstring, result_type
@@ -136,20 +135,12 @@ def _function_class(part: PlainPart, name: str) -> ClassFields:
     return ClassFields(
         name=name,
         signature=indented(call_lines("def forward(", arguments(op), "):", 4), 4),
-        forward=indented(_body(program.forward, program.outputs, 8), 8),
+        forward=indented(returned(program.forward, program.outputs, 8), 8),
         outcome=_outcome(op, program),
         setup=indented(_setup(op, program), 8),
         backward_signature=backward_signature(cotangents, False),
         backward=indented(_backward(op, program), 8),
     )
-
-
-def _body(lines: Sequence[Line], results: Sequence[str], indent: int) -> list[str]:
-    """Return the statements of the lines; the last one returns the results."""
-    if lines and list(results) == [lines[-1].name]:
-        made = statements(lines[:-1], indent)
-        return [*made, *broken("return ", lines[-1].code, indent=indent)]
-    return statements(lines, indent) + return_statement(results, indent)
 
 
 def _outcome(op: Operation, program: Program) -> str:
@@ -169,11 +160,11 @@ def _setup(op: Operation, program: Program) -> list[str]:
     shapes = [x for x in program.kept_shapes if x not in saved]
     read = {*saved, *shapes, *(name for x in here for name in names_in(x.code))}
     targets = (f"ctx.{n}" if n in parameters else n if n in read else "_" for n in arguments(op))
-    lines = _unpacked([*targets], "inputs")
+    lines = unpacked_items([*targets], "inputs")
     outcome = _outcome(op, program)
     if len(program.outputs) > 1 or outcome != program.outputs[0]:
         names = [name if name in (*saved, *silent) else "_" for name in program.outputs]
-        lines += _unpacked(names, outcome) if len(names) > 1 else [f"{names[0]} = {outcome}"]
+        lines += unpacked_items(names, outcome) if len(names) > 1 else [f"{names[0]} = {outcome}"]
     lines += call_lines("ctx.mark_non_differentiable(", silent, ")", 8) if silent else []
     given: dict[Code, Code] = {Name(name): _on_ctx(name) for name in parameters}
     lines += statements([replace(x, code=replaced(x.code, given)) for x in here], 8)
@@ -183,12 +174,6 @@ def _setup(op: Operation, program: Program) -> list[str]:
         return [*lines[1:], "ctx.save_for_backward(*inputs)"]
     lines += call_lines("ctx.save_for_backward(", saved, ")", 8) if saved else []
     return lines or ["pass"]
-
-
-def _unpacked(targets: Sequence[str], source: str) -> list[str]:
-    """Return the lines that assign the items of a tuple; ``_`` marks what nothing reads."""
-    single, whole = one_by_one(targets, source), unpacked_statement(targets, source)
-    return [whole] if len(single) > 1 and len(whole) + 8 <= COLUMNS else single
 
 
 def _sizes_at(program: Program) -> tuple[list[Line], list[Line]]:
@@ -230,8 +215,7 @@ def _backward(op: Operation, program: Program) -> list[str]:
     lines, first = _with_kept(lines, (*_kept_parameters(program, later), *kept))
     made = unpacked_tuple(saved, "ctx.saved_tensors", 8) if saved else []
     made += statements([*first, *lines], 8)
-    gradients = [program.gradients.get(name, "None") for name in arguments(op)]
-    return [*made, *return_statement(gradients, 8)]
+    return [*made, *return_statement(gradients_of(op, program), 8)]
 
 
 _OFTEN = 3
@@ -281,7 +265,7 @@ def _public_body(code: Coded, module: PlainModule, classes: Sequence[str]) -> li
         lines += call_lines(f"{output} = {calls[0]}", given[0], ")", 4)
         for option, made in module.finish.items():
             results = [made[-1].name if made else output]
-            options[option] = _body(made, results, 8)
+            options[option] = returned(made, results, 8)
     else:
         for part, call, own in zip(module.parts, calls, given, strict=True):
             options[part.option or ""] = call_lines(f"return {call}", own, ")", 8)

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from derive.module.arguments import ArgumentCheck
+from derive.module.arguments import ArgumentCheck, is_option, stride_checks
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
 from derive.module.pretty_printer import COLUMNS, call_lines, collected, indented
 from derive.module.signature import signature
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
+from derive.program.torch_ir import Code
 
 
 def declared(code: Coded) -> list[str]:
@@ -66,12 +67,16 @@ def docstring(doc: Sequence[str]) -> list[str]:
     return [f'"""{first}', *rest, '"""'] if rest else [f'"""{first}"""']
 
 
-def entry_lines(code: Coded, checks: Sequence[ArgumentCheck]) -> list[str]:
+def entry_lines(code: Coded, given: Sequence[ArgumentCheck], codes: Iterable[Code]) -> list[str]:
     """Return the first lines of the public function: conversions and checks.
 
-    The tests without a message are one condition. Where it holds, the error is found from the
-    signature.
+    Beside those that are given, these are the checks of the strides in its ``codes``, and of its
+    choice. The tests without a message are one condition. Where it holds, the error is found from
+    the signature.
     """
+    op = code.operation
+    options = (is_option(p) for p in op.parameters if isinstance(p, Choice))
+    checks = [*given, *stride_checks(op, codes, given), *options]
     lines = [line for check in checks for line in code.said(check).convert]
     joined = [check for check in checks if check.test and not check.message]
     if joined:

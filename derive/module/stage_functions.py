@@ -12,8 +12,7 @@ from derive.blocks.tiling import Plan, Stage, StageInput
 from derive.errors import DeriveError
 from derive.lowering.ground.value import Frame, NeedsFlatGroups
 from derive.lowering.lowering_input import frame_of
-from derive.module.arguments import in_turn
-from derive.module.function_codegen import dtype_lines
+from derive.module.function_codegen import dtype_lines, floats_of
 from derive.module.pretty_printer import call_lines
 from derive.module.shape_checks import shapes_from
 from derive.module.stage_codegen import StageFunction, backward_part, formed_part, forward_part
@@ -98,7 +97,7 @@ class Stages:
     @property
     def floats(self) -> list[str]:
         """The float tensors, those without a default first."""
-        return [t.name for t in in_turn(self.plan.operation) if t.kind == "float"]
+        return floats_of(self.plan.operation)
 
     @property
     def uses_low(self) -> bool:
