@@ -1,4 +1,4 @@
-"""The table of checks: a name, a statement about code that passes, and the function."""
+"""The table of checks: a name, and the function, which states what holds of code that passes."""
 
 from __future__ import annotations
 
@@ -13,62 +13,50 @@ from typing import Any
 
 import numpy as np
 
-from derive.check.call_checks import (
-    batched,
-    default_device,
-    in_place,
-    missing,
-    saved,
-    strides,
-    subclass,
-    subsets,
-    together,
-    twice,
-    unchanged,
-)
-from derive.check.derivatives import forward, gradcheck, gradgradcheck, gradient, reference, value
+from derive.check import call_checks, derivatives, precision, tracing
 from derive.check.invoke import Column, Function, NotApplicable
 from derive.check.lazy import torch
-from derive.check.precision import autocast, float32, lost_digits, low, mixed, runs_low
 from derive.check.rounding_adjudication import Verdict, rounding, steadiest, verdict
 from derive.check.samples import Sample, cases, sample
-from derive.check.tracing import compiled, exported, in_onnx, replicated, traced, without_data
 from derive.errors import VerificationError
 from derive.memory import loaded
 from derive.module.docstrings import blocks_of, module_style
 from derive.module.runtime import standalone
 from derive.notation.operation import Operation
 
-_off = partial(lost_digits, offset=100.0)
-_saturated = partial(lost_digits, scale=20.0)
+_off = partial(precision.lost_digits, offset=100.0)
+_saturated = partial(precision.lost_digits, scale=20.0)
 _HALF = "bfloat16", "float16"
 
-VALUES = (Column("value", value, order=0), Column("gradient", gradient, order=1))
+VALUES = (
+    Column("value", derivatives.value, order=0),
+    Column("gradient", derivatives.gradient, order=1),
+)
 """Run before a module is written, on every case."""
 
 GRADIENTS = (
     *VALUES,
-    Column("reference", reference, order=2),
-    Column("gradcheck", gradcheck, order=1),
-    Column("gradgradcheck", gradgradcheck, order=2),
-    Column("subclass", subclass, rounds=True),
+    Column("reference", derivatives.reference, order=2),
+    Column("gradcheck", derivatives.gradcheck, order=1),
+    Column("gradgradcheck", derivatives.gradgradcheck, order=2),
+    Column("subclass", call_checks.subclass, rounds=True),
 )
 """Run before a module is written, on the typical case."""
 
 QUICK = (
     *GRADIENTS,
-    Column("forward", forward, rounds=True),
-    Column("vmap", batched, rounds=True),
-    Column("batched", together, rounds=True),
-    Column("strides", strides, rounds=True),
-    Column("subsets", subsets, rounds=True),
-    Column("missing", missing, rounds=True),
-    Column("twice", twice, rounds=True, typical=True),
-    Column("device", default_device, rounds=True, typical=True),
-    Column("unchanged", unchanged),
-    Column("in-place", in_place, rounds=True, typical=True),
-    Column("saved", saved),
-    Column("float32", float32),
+    Column("forward", derivatives.forward, rounds=True),
+    Column("vmap", call_checks.batched, rounds=True),
+    Column("batched", call_checks.together, rounds=True),
+    Column("strides", call_checks.strides, rounds=True),
+    Column("subsets", call_checks.subsets, rounds=True),
+    Column("missing", call_checks.missing, rounds=True),
+    Column("twice", call_checks.twice, rounds=True, typical=True),
+    Column("device", call_checks.default_device, rounds=True, typical=True),
+    Column("unchanged", call_checks.unchanged),
+    Column("in-place", call_checks.in_place, rounds=True, typical=True),
+    Column("saved", call_checks.saved),
+    Column("float32", precision.float32),
     Column("float32-offset", _off, said="the same with inputs far from 0"),
     Column("float32-saturated", _saturated, said="the same with large inputs"),
 )
@@ -79,25 +67,25 @@ ALL = (
     *(
         Column(
             dtype,
-            partial(low, dtype=dtype),
+            partial(precision.low, dtype=dtype),
             said=f"{dtype} results are close to float64",
             typical=True,
         )
         for dtype in _HALF
     ),
-    Column("mixed", mixed, typical=True),
+    Column("mixed", precision.mixed, typical=True),
     Column(
         "autocast",
-        autocast,
+        precision.autocast,
         said="the same under autocast to bfloat16, with and without the backward in it",
         typical=True,
     ),
-    Column("meta", without_data, typical=True),
-    Column("make_fx", traced, rounds=True, typical=True),
-    Column("compile", compiled, rounds=True, typical=True),
-    Column("export", exported, rounds=True, typical=True),
-    Column("onnx", in_onnx, typical=True),
-    Column("dtensor", replicated, rounds=True, typical=True),
+    Column("meta", tracing.without_data, typical=True),
+    Column("make_fx", tracing.traced, rounds=True, typical=True),
+    Column("compile", tracing.compiled, rounds=True, typical=True),
+    Column("export", tracing.exported, rounds=True, typical=True),
+    Column("onnx", tracing.in_onnx, typical=True),
+    Column("dtensor", tracing.replicated, rounds=True, typical=True),
 )
 """Run by ``derive verify --all``."""
 
@@ -109,7 +97,7 @@ PLAIN_GRADIENTS = (
     *(c for c in GRADIENTS if c.name == "reference"),
     Column(
         "gradcheck",
-        partial(gradcheck, forward=False),
+        partial(derivatives.gradcheck, forward=False),
         said="Jacobians of reverse mode equal finite differences of the code",
         order=1,
     ),
@@ -122,14 +110,14 @@ PLAIN = (
     *(c for c in ALL if c.name in _OF_ANY_MODULE),
     Column(
         "batched",
-        partial(together, lacking=("einsum", "detach", "flatten", "unflatten")),
+        partial(call_checks.together, lacking=("einsum", "detach", "flatten", "unflatten")),
         rounds=True,
     ),
-    Column("compile", partial(compiled, repeated=False), rounds=True, typical=True),
+    Column("compile", partial(tracing.compiled, repeated=False), rounds=True, typical=True),
     *(
         Column(
             dtype,
-            partial(runs_low, dtype=dtype),
+            partial(precision.runs_low, dtype=dtype),
             said=f"{dtype} runs, and gives {dtype}",
             typical=True,
         )

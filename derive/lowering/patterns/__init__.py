@@ -8,164 +8,118 @@ from __future__ import annotations
 
 from typing import Any
 
+from derive.lowering.ground import windows
 from derive.lowering.ground.pattern import Pattern
-from derive.lowering.ground.windows import read_guarded, read_window
-from derive.lowering.patterns.branches import added_branches, added_clamp, scaled_by_branches
-from derive.lowering.patterns.concatenation import (
-    addends_in_pieces,
-    number_outside,
-    product_in_pieces,
-    sum_over_part,
-    zero_outside,
+from derive.lowering.patterns import (
+    branches,
+    concatenation,
+    convolution_calls,
+    cumulative,
+    digits,
+    equality_masks,
+    orders,
+    overlap,
+    reads,
+    recurrences,
+    roll,
+    scatter_elements,
+    scatter_slices,
+    segment_products,
+    segment_reductions,
+    sorting,
+    stacks,
+    unfold,
 )
-from derive.lowering.patterns.convolution_calls import (
-    convolution,
-    convolution_within,
-    pooled,
-    transposed_convolution,
-)
-from derive.lowering.patterns.cumulative import (
-    cumulative_reduction,
-    cumulative_sum,
-    product_of_others,
-    weighted_cumulative_sum,
-)
-from derive.lowering.patterns.digits import at_digits, digits_in_a_run, read_digits
-from derive.lowering.patterns.equality_masks import sum_at_known_index
-from derive.lowering.patterns.orders import (
-    any_over_side,
-    logsumexp_over_side,
-    mean_over_side,
-    sum_over_side,
-)
-from derive.lowering.patterns.overlap import overlapping_windows
-from derive.lowering.patterns.reads import read_at_number, read_computed, read_on_diagonal
-from derive.lowering.patterns.recurrences import (
-    any_of_ties,
-    sum_of_ties,
-    sum_weighted_by_exponentials,
-)
-from derive.lowering.patterns.roll import (
-    added_remainder,
-    added_ring,
-    convolution_on_ring,
-    product_on_ring,
-    read_ring,
-)
-from derive.lowering.patterns.scatter_elements import (
-    along_each_axis,
-    at_computed,
-    at_numbers,
-    in_a_run,
-    on_all_axes,
-    on_diagonal,
-    on_joined_axes,
-    only_if,
-)
-from derive.lowering.patterns.scatter_slices import added_by_place, sum_by_lookups, sum_by_places
-from derive.lowering.patterns.segment_products import (
-    sum_over_ends_of_segments,
-    sum_weighted_by_segments,
-)
-from derive.lowering.patterns.segment_reductions import (
-    any_by_place,
-    extremum_by_place,
-    sum_by_lookup,
-    sum_by_place,
-)
-from derive.lowering.patterns.sorting import rank
-from derive.lowering.patterns.stacks import stacked
-from derive.lowering.patterns.unfold import band_sum, read_sliding, read_strided
 
 SUMS = (
-    Pattern("known index", sum_at_known_index),
-    Pattern("rank", rank),
-    Pattern("one side of a bound", sum_over_side),
-    Pattern("means of one side of a bound", mean_over_side),
-    Pattern("part of a range", sum_over_part),
-    Pattern("convolution", convolution),
-    Pattern("convolution within", convolution_within),
-    Pattern("convolution on a ring", convolution_on_ring),
-    Pattern("cumulative sum", cumulative_sum),
-    Pattern("weighted cumulative sum", weighted_cumulative_sum),
-    Pattern("band", band_sum),
-    Pattern("recurrences of both ends", sum_over_ends_of_segments),
-    Pattern("recurrence of segments", sum_weighted_by_segments),
-    Pattern("recurrence of exponentials", sum_weighted_by_exponentials),
-    Pattern("recurrence of ties", sum_of_ties),
-    Pattern("lookups", sum_by_lookups),
-    Pattern("lookup", sum_by_lookup),
-    Pattern("sum by places", sum_by_places),
-    Pattern("sum by place", sum_by_place),
+    Pattern("known index", equality_masks.sum_at_known_index),
+    Pattern("rank", sorting.rank),
+    Pattern("one side of a bound", orders.sum_over_side),
+    Pattern("means of one side of a bound", orders.mean_over_side),
+    Pattern("part of a range", concatenation.sum_over_part),
+    Pattern("convolution", convolution_calls.convolution),
+    Pattern("convolution within", convolution_calls.convolution_within),
+    Pattern("convolution on a ring", roll.convolution_on_ring),
+    Pattern("cumulative sum", cumulative.cumulative_sum),
+    Pattern("weighted cumulative sum", cumulative.weighted_cumulative_sum),
+    Pattern("band", unfold.band_sum),
+    Pattern("recurrences of both ends", segment_products.sum_over_ends_of_segments),
+    Pattern("recurrence of segments", segment_products.sum_weighted_by_segments),
+    Pattern("recurrence of exponentials", recurrences.sum_weighted_by_exponentials),
+    Pattern("recurrence of ties", recurrences.sum_of_ties),
+    Pattern("lookups", scatter_slices.sum_by_lookups),
+    Pattern("lookup", segment_reductions.sum_by_lookup),
+    Pattern("sum by places", scatter_slices.sum_by_places),
+    Pattern("sum by place", segment_reductions.sum_by_place),
 )
 """Sums of a product without deltas."""
 
-MEANS = (Pattern("pooling", pooled),)
+MEANS = (Pattern("pooling", convolution_calls.pooled),)
 """Means of a product."""
 
 PLACED = (
-    Pattern("condition on numbers", only_if),
-    Pattern("transposed convolution", transposed_convolution),
-    Pattern("overlapping windows", overlapping_windows),
+    Pattern("condition on numbers", scatter_elements.only_if),
+    Pattern("transposed convolution", convolution_calls.transposed_convolution),
+    Pattern("overlapping windows", overlap.overlapping_windows),
 )
 """Sums of a product with deltas."""
 
 PLACEMENTS = (
-    Pattern("on a diagonal", on_diagonal),
-    Pattern("run", in_a_run),
-    Pattern("run by digits", digits_in_a_run),
-    Pattern("digits of places", at_digits),
-    Pattern("numbered places", at_numbers),
-    Pattern("places", at_computed),
-    Pattern("places along several axes", along_each_axis),
-    Pattern("places on joined axes", on_joined_axes),
-    Pattern("places on several axes", on_all_axes),
+    Pattern("on a diagonal", scatter_elements.on_diagonal),
+    Pattern("run", scatter_elements.in_a_run),
+    Pattern("run by digits", digits.digits_in_a_run),
+    Pattern("digits of places", digits.at_digits),
+    Pattern("numbered places", scatter_elements.at_numbers),
+    Pattern("places", scatter_elements.at_computed),
+    Pattern("places along several axes", scatter_elements.along_each_axis),
+    Pattern("places on joined axes", scatter_elements.on_joined_axes),
+    Pattern("places on several axes", scatter_elements.on_all_axes),
 )
 """Values with their target positions; the last row matches any."""
 
-ADDED_PLACES = (Pattern("numbered cases", stacked),)
+ADDED_PLACES = (Pattern("numbered cases", stacks.stacked),)
 """Sums of terms, some of which have deltas."""
 
 ADDED = (
-    Pattern("ring", added_ring),
-    Pattern("number outside", number_outside),
-    Pattern("into places", added_by_place),
-    Pattern("pieces", addends_in_pieces),
-    Pattern("bounds", added_clamp),
-    Pattern("branches", added_branches),
-    Pattern("remainder", added_remainder),
+    Pattern("ring", roll.added_ring),
+    Pattern("number outside", concatenation.number_outside),
+    Pattern("into places", scatter_slices.added_by_place),
+    Pattern("pieces", concatenation.addends_in_pieces),
+    Pattern("bounds", branches.added_clamp),
+    Pattern("branches", branches.added_branches),
+    Pattern("remainder", roll.added_remainder),
 )
 """Sums of terms without deltas; a row returns the addends that it leaves."""
 
 PRODUCTS = (
-    Pattern("piece", product_in_pieces),
-    Pattern("zeros outside", zero_outside),
-    Pattern("product on a ring", product_on_ring),
-    Pattern("scaled branches", scaled_by_branches),
+    Pattern("piece", concatenation.product_in_pieces),
+    Pattern("zeros outside", concatenation.zero_outside),
+    Pattern("product on a ring", roll.product_on_ring),
+    Pattern("scaled branches", branches.scaled_by_branches),
 )
 """Products without deltas."""
 
 REDUCED = (
-    Pattern("product of others", product_of_others),
-    Pattern("logsumexp of one side of a bound", logsumexp_over_side),
-    Pattern("cumulative reduction", cumulative_reduction),
-    Pattern("extremum by place", extremum_by_place),
-    Pattern("any of ties", any_of_ties),
-    Pattern("any of one side of a bound", any_over_side),
-    Pattern("any by place", any_by_place),
+    Pattern("product of others", cumulative.product_of_others),
+    Pattern("logsumexp of one side of a bound", orders.logsumexp_over_side),
+    Pattern("cumulative reduction", cumulative.cumulative_reduction),
+    Pattern("extremum by place", segment_reductions.extremum_by_place),
+    Pattern("any of ties", recurrences.any_of_ties),
+    Pattern("any of one side of a bound", orders.any_over_side),
+    Pattern("any by place", segment_reductions.any_by_place),
 )
 """Reductions other than sums."""
 
 READS = (
-    Pattern("number", read_at_number),
-    Pattern("diagonal", read_on_diagonal),
-    Pattern("window", read_window),
-    Pattern("every n-th", read_strided),
-    Pattern("digits", read_digits),
-    Pattern("windows", read_sliding),
-    Pattern("guarded window", read_guarded),
-    Pattern("ring read", read_ring),
-    Pattern("computed position", read_computed),
+    Pattern("number", reads.read_at_number),
+    Pattern("diagonal", reads.read_on_diagonal),
+    Pattern("window", windows.read_window),
+    Pattern("every n-th", unfold.read_strided),
+    Pattern("digits", digits.read_digits),
+    Pattern("windows", unfold.read_sliding),
+    Pattern("guarded window", windows.read_guarded),
+    Pattern("ring read", roll.read_ring),
+    Pattern("computed position", reads.read_computed),
 )
 """Reads at one position; the last row matches any."""
 
