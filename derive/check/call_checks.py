@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from typing import TYPE_CHECKING
 
 from derive.check.invoke import (
     Function,
@@ -28,14 +27,10 @@ from derive.check.invoke import (
     unlike_each,
     weights_of,
 )
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.samples import Sample, sample
 from derive.errors import VerificationError
 from derive.notation.operation import Operation
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # ----------------------------------------------------------------------------------------- batching
 # Check torch.func.vmap, and autograd's older one, over calls, cotangents and gradients.

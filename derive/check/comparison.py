@@ -10,22 +10,18 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
 from derive.check.invoke import gradients as autograd_gradients
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.reference import selected, values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
 from derive.memory import loaded
 from derive.notation.operation import Choice, KeepDim, Operation, known_target, options
 from derive.show.tables import Table, Tabular
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 _WIDTH = 15
 _ROUNDING = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -32,13 +32,9 @@ from derive.check.invoke import (
     tensors_of,
     weights_of,
 )
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # ----------------------------------------------------------------------------------------- detached
 # Check operations with ``detach`` against autograd, since finite differences ignore detach.

@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from derive.algebra import expr as ex
 from derive.algebra.functions import FUNCTIONS, OF_INTEGERS
 from derive.check import oracle
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from derive.algebra.interpret import Extents
 
 

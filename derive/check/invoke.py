@@ -6,20 +6,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derive.algebra.interpret import Array
 from derive.check import reference
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
 from derive.passes import statement
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # -------------------------------------------------------------------------------------------- check
 # The type of a check, a row of the table in `derive.check.checks`.

@@ -1,9 +1,13 @@
-"""torch, imported at its first use: the site and the sizes of ``--cost`` do without it."""
+"""torch, imported at its first use: the site and the sizes of ``--cost`` do without it.
+
+``Tensor`` is for annotations alone.
+"""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch as torch
+    from torch import Tensor as Tensor
 else:
 
     class _Torch:
@@ -12,4 +16,4 @@ else:
 
             return getattr(torch, name)
 
-    torch = _Torch()
+    torch, Tensor = _Torch(), Any

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,13 +27,9 @@ from derive.check.invoke import (
     tensors_of,
     with_floats,
 )
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 # ----------------------------------------------------------------------------------------- rounding
 # Compare the rounding error of float32 code with that of the equations as written.

@@ -8,19 +8,16 @@ with the lowering. It is slow, since a contraction forms every product.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from derive.algebra.expr import as_expr
 from derive.check import oracle
 from derive.check.grid import Grid, GridScope
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation, depended_on
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def values(

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from warnings import catch_warnings
 
 import numpy as np
@@ -33,12 +33,9 @@ from derive.check.invoke import (
     weights_of,
     with_floats,
 )
-from derive.check.lazy import torch
+from derive.check.lazy import Tensor, torch
 from derive.check.samples import Sample
 from derive.notation.operation import Operation
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def compiled(
