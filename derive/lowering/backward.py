@@ -14,17 +14,15 @@ from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import Pattern, SingleKernels, summed_rows
 from derive.lowering.assembly import BACKWARD, FIRST_ORDER, Body, BodySpec, assemble
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Frame, Value
-from derive.lowering.keepdim import entered_axes
+from derive.lowering.ground.value import Value
 from derive.lowering.layout_conversion import lines_read
 from derive.lowering.lowering_input import (
     LoweringInput,
     argument_kinds,
+    enter_kept,
     found_first,
-    frame_of,
     input_values,
-    integers_of,
-    like_input,
+    lowered,
     named_tensors,
     noted_patterns,
     scope_statements,
@@ -34,7 +32,6 @@ from derive.lowering.nodes.lower import Lowering
 from derive.lowering.saved_values import Offer, readers_of, saved_of
 from derive.notation.operation import Operation
 from derive.passes import Pass
-from derive.program.cse import Line
 from derive.program.program import Program
 from derive.program.torch_ir import FunctionCall, Name, names_in, values_in
 
@@ -100,7 +97,8 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     display_name, cotangents = lets.display_name, dict(backward.cotangents)
     tensors = _backward_inputs(op, lets, cotangents, request.outputs)
-    entry = _enter_kept(op, lets, frame_of(op), cotangents, tensors)
+    crossing = ((n, own) for n in op.outputs for own in (n, cotangents.get(n, "")))
+    entry = enter_kept(op, lets, tensors, crossing)
     scope = _lowered_gradients(request, tensors)
     added = _with_cotangents(given, scope, request.pulled)
     read = {name for s in scope.statements for name in names_in(s.code)}
@@ -133,21 +131,18 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
 
 
 def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> Lowering:
-    op, lets, backward = request.given.op, request.given.lets, request.given.backward
+    lets, backward = request.given.lets, request.given.backward
     adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
     find = partial(found_first, adjoints, lets)
     cotangents = [own for _, own in backward.cotangents]
-    like = Name(cotangents[0]) if cotangents else like_input(op)
+    like = Name(cotangents[0]) if cotangents else None
     summed = [SingleKernels(summed_rows(request.statistics))] if request.kernels else []
     kernels = [*request.kernels, *summed]
-    known, frame = {**tensors, **request.statistics}, frame_of(op, request.given.frames)
-    scope = Lowering(find, frame, known, like, integers_of(op), frozenset(adjoints), kernels)
     for pattern in kernels:
         if isinstance(pattern, NormalizationPattern):
             pattern.look([let.body for let in adjoints.values()], find)
-    for g in backward.gradients:
-        scope.tensor(g.name)
-    return scope
+    names = [g.name for g in backward.gradients]
+    return lowered(request.given, {**tensors, **request.statistics}, names, adjoints, like, kernels)
 
 
 def _as_program(
@@ -209,21 +204,3 @@ def _backward_inputs(
         if name in cotangents:
             tensors[cotangents[name]] = Value(Name(cotangents[name]), let.formals)
     return tensors
-
-
-def _enter_kept(
-    op: Operation,
-    lets: Lets,
-    frame: Frame,
-    cotangents: Mapping[str, str],
-    tensors: dict[str, Value],
-) -> list[Line]:
-    """Give outputs and cotangents the axes that flags may have kept; return the lines for it."""
-    entry = []
-    for output in op.outputs:
-        for name in (output, cotangents.get(output, "")):
-            if name in tensors:
-                axes, lines = entered_axes(op, lets[output].formals, frame, name)
-                tensors[name] = replace(tensors[name], axes=axes)
-                entry += lines
-    return entry

@@ -16,8 +16,7 @@ from derive.lowering.lowering_input import (
     float_outputs,
     frame_of,
     input_values,
-    integers_of,
-    like_input,
+    lowered,
     scope_statements,
     with_display_names,
 )
@@ -95,12 +94,7 @@ class Forward:
 
 def forward_of(given: LoweringInput, kernels: Sequence[Pattern]) -> Forward:
     """Lower the forward with these kernels."""
-    op, lets = given.op, given.lets
-    tensors = input_values(op)
-    parts = (lets.get, frame_of(op, given.frames), dict(tensors), like_input(op), integers_of(op))
-    scope = Lowering(*parts, kernels=kernels)
-    for name in op.outputs:
-        scope.tensor(name)
+    scope = lowered(given, input_values(given.op), given.op.outputs, kernels=kernels)
     return Forward(given, scope, offered(given, scope))
 
 

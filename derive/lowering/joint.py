@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from derive.algebra import substitution
-from derive.calculus.adjoint import Backward
 from derive.calculus.lets import Let, Lets
 from derive.lowering.ground.group_axes import named_later
 from derive.lowering.ground.value import Frame, Value
-from derive.lowering.keepdim import added_axes, entered_axes
+from derive.lowering.keepdim import added_axes
 from derive.lowering.layout_conversion import (
     Border,
     enter_layout,
@@ -28,17 +26,15 @@ from derive.lowering.layout_conversion import (
 )
 from derive.lowering.lowering_input import (
     LoweringInput,
-    found_first,
+    enter_kept,
     frame_of,
     input_values,
-    integers_of,
-    like_input,
+    lowered,
     named_tensors,
     scope_statements,
     sources_of,
     with_display_names,
 )
-from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.aliasing import copy_aliases
 from derive.program.cse import Line, tidy
@@ -75,8 +71,12 @@ def joint(given: LoweringInput) -> Joint:
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     display_name, tensors = lets.display_name, input_values(op)
     wanted = [*backward.gradients, *(a for a in backward.adjoints if a.tensor in backward.wanted)]
-    available, entered = _joint_inputs(op, lets, backward, tensors)
-    lines = _joint_lines(given, available, (*op.outputs, *(a.name for a in wanted)))
+    own = {n: Value(Name(n), lets[output].formals) for output, n in backward.cotangents}
+    available = {**tensors, **own}
+    entered = enter_kept(op, lets, available, backward.cotangents)
+    adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
+    scope = lowered(given, available, (*op.outputs, *(a.name for a in wanted)), adjoints)
+    lines = with_display_names(scope_statements(scope, given), lets)
     read = {name for line in lines for name in names_in(line.code)}
     held = {name: t for name, t in named_tensors(lets, available).items() if name in read}
     lines, entry = enter_layout(border, lines, held)
@@ -94,8 +94,7 @@ def joint(given: LoweringInput) -> Joint:
     first, second = _in_halves(given, border, lines, entry, plain, results.keys())
     second = [*_read_lines(with_display_names(entered, lets), second), *second]
     results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
-    own = [display_name(name) for _, name in backward.cotangents]
-    arguments = [*(t.name for t in border.op.inputs), *own]
+    arguments = [*(t.name for t in border.op.inputs), *map(display_name, own)]
     parted = copy_aliases([*first, *second], {**results, **returned}, arguments)
     returned = {name: parted[name] for name in returned}
     codes = (*results.values(), *shapes.values(), *returned.values())
@@ -113,31 +112,6 @@ def joint(given: LoweringInput) -> Joint:
             for a in wanted
         ),
     )
-
-
-def _joint_inputs(
-    op: Operation, lets: Lets, backward: Backward, tensors: Mapping[str, Value]
-) -> tuple[dict[str, Value], list[Line]]:
-    """Return inputs and cotangents, and the lines that add kept axes to cotangents."""
-    available, entered = dict(tensors), []
-    for output, name in backward.cotangents:
-        axes, lines = entered_axes(op, lets[output].formals, frame_of(op), name)
-        available[name] = Value(Name(name), axes)
-        entered += lines
-    return available, entered
-
-
-def _joint_lines(
-    given: LoweringInput, available: Mapping[str, Value], names: Sequence[str]
-) -> list[Line]:
-    op, lets, backward = given.op, given.lets, given.backward
-    adjoints = {a.name: a.as_let() for a in (*backward.adjoints, *backward.gradients)}
-    find = partial(found_first, adjoints, lets)
-    parts = find, frame_of(op), dict(available), like_input(op), integers_of(op)
-    scope = Lowering(*parts, adjoints=frozenset(adjoints))
-    for name in names:
-        scope.tensor(name)
-    return with_display_names(scope_statements(scope, given), lets)
 
 
 def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 
 from derive.algebra.expr import Index, Num
 from derive.algebra.poly import as_atom
@@ -15,12 +16,15 @@ from derive.calculus.lets import Let, Lets
 from derive.calculus.ranks import asked_ranks
 from derive.errors import LoweringError
 from derive.kernels.axis_patterns import Floats, Short
+from derive.kernels.recognise import Pattern
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.group_axes import GroupAxesFrame
 from derive.lowering.ground.runtime_sizes import ShapeSource
 from derive.lowering.ground.value import Axes, Frame, Value, with_letters
 from derive.lowering.groups import named_axes
+from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import Border
+from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Kind, Number, Operation, SizeOf
 from derive.program.cse import Line
 from derive.program.program import Recognised
@@ -141,6 +145,40 @@ def sources_of(
 def named_tensors(lets: Lets, names: Iterable[str]) -> dict[str, str]:
     """Map each name to the tensor whose axes it has, both as display names."""
     return {lets.display_name(n): lets.display_name(lets.derived_from.get(n, n)) for n in names}
+
+
+def lowered(
+    given: LoweringInput,
+    tensors: Mapping[str, Value],
+    names: Iterable[str],
+    adjoints: Mapping[str, Let] | None = None,
+    like: Code | None = None,
+    kernels: Sequence[Pattern] = (),
+) -> Lowering:
+    """Return a scope with these names lowered from their definitions, or from these adjoints."""
+    op, lets = given.op, given.lets
+    find = partial(found_first, adjoints, lets) if adjoints else lets.get
+    parts = find, frame_of(op, given.frames), dict(tensors), like or like_input(op)
+    scope = Lowering(*parts, integers_of(op), frozenset(adjoints or ()), kernels)
+    for name in names:
+        scope.tensor(name)
+    return scope
+
+
+def enter_kept(
+    op: Operation, lets: Lets, tensors: dict[str, Value], names: Iterable[tuple[str, str]]
+) -> list[Line]:
+    """Give tensors the axes that flags may have kept in an output; return the lines for it.
+
+    ``names`` are pairs of an output and a tensor with its axes.
+    """
+    entry = []
+    for output, name in names:
+        if name in tensors:
+            axes, lines = entered_axes(op, lets[output].formals, frame_of(op), name)
+            tensors[name] = replace(tensors[name], axes=axes)
+            entry += lines
+    return entry
 
 
 def scope_statements(scope: Scope, given: LoweringInput) -> list[Line]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from functools import partial
 
 from derive.calculus.lets import Let, Lets
 from derive.lowering.assembly import TANGENTS, BodySpec, assemble
 from derive.lowering.forward import keep_axes
-from derive.lowering.ground.value import Frame, Value
-from derive.lowering.keepdim import entered_axes
+from derive.lowering.ground.value import Value
 from derive.lowering.lowering_input import (
     LoweringInput,
     argument_kinds,
-    found_first,
-    frame_of,
+    enter_kept,
     input_values,
-    integers_of,
+    lowered,
     named_tensors,
     scope_statements,
     with_display_names,
 )
-from derive.lowering.nodes.lower import Lowering
 from derive.notation.operation import Operation
 from derive.program.cse import Line
 from derive.program.program import Tangent
@@ -37,7 +33,7 @@ def lower_tangents(given: LoweringInput, low: bool) -> Tangent:
     op, lets, tangents, border = given.op, given.lets, given.backward, given.border.again()
     display_name, moved = lets.display_name, dict(tangents.cotangents)
     tensors = _tangent_inputs(op, lets, moved)
-    entry = _enter_outputs(op, lets, frame_of(op), tensors)
+    entry = enter_kept(op, lets, tensors, zip(op.outputs, op.outputs, strict=True))
     made = {a.name: a.as_let() for a in tangents.adjoints}
     results = {a.tensor: a.name for a in tangents.adjoints if a.tensor in tangents.wanted}
     inside = [n for n in (*lets.given, *made) if n not in {*tensors, *results.values()}]
@@ -88,18 +84,6 @@ def _tangent_inputs(op: Operation, lets: Lets, given: Mapping[str, str]) -> dict
     return tensors
 
 
-def _enter_outputs(
-    op: Operation, lets: Lets, frame: Frame, tensors: dict[str, Value]
-) -> list[Line]:
-    """Give outputs the axes that flags may have kept; return the lines for it."""
-    entry = []
-    for name in op.outputs:
-        axes, lines = entered_axes(op, lets[name].formals, frame, name)
-        tensors[name] = replace(tensors[name], axes=axes)
-        entry += lines
-    return entry
-
-
 def _tangent_lines(
     given: LoweringInput,
     made: Mapping[str, Let],
@@ -107,12 +91,8 @@ def _tangent_lines(
     results: Collection[str],
 ) -> list[Line]:
     """Return the statements that compute the results, with the axes that flags keep."""
-    op, lets, find = given.op, given.lets, partial(found_first, made, given.lets)
-    frame, like = frame_of(op), Name(next(iter(tensors)))
-    scope = Lowering(*(find, frame, dict(tensors), like, integers_of(op)), adjoints=frozenset(made))
-    for name in results:
-        scope.tensor(name)
+    scope = lowered(given, tensors, results, made, Name(next(iter(tensors))))
     lines = scope_statements(scope, given)
     for name in results:
-        lines = keep_axes(op, made[name], frame, lines)
-    return with_display_names(lines, lets)
+        lines = keep_axes(given.op, made[name], scope.frame, lines)
+    return with_display_names(lines, given.lets)
