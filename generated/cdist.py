@@ -100,10 +100,10 @@ class _Cdist(torch.autograd.Function):
 
 
 def cdist(x1: torch.Tensor, x2: torch.Tensor) -> torch.Tensor:
-    """Euclidean distances of all pairs of rows, of products of matrices, from a center of
-    the rows.
+    """Euclidean distances of all pairs of rows.
 
-    Equal rows have no gradient. torch's p is 2. Returns D[*b,i,j] of x1[*b,i,k] and
+    Equal rows have no gradient. torch's p is 2, and for any compute_mode products of
+    matrices are taken, of rows about their center. Returns D[*b,i,j] of x1[*b,i,k] and
     x2[*b,j,k].
     """
     if (

@@ -26,13 +26,16 @@ from derive.algebra.expr import (
     free_indices,
     inside_out,
     num,
+    sort_key,
     walk,
 )
 from derive.algebra.functions import derivative_copies, derives_from_value
+from derive.algebra.inequalities import Bounds
+from derive.algebra.logic import conjunction
 from derive.algebra.poly import Poly, as_atom, atom
 from derive.algebra.reductions import REDUCTIONS
 from derive.algebra.rules import Step
-from derive.algebra.substitution import replace, replace_inside_out, substitute
+from derive.algebra.substitution import rename_apart, replace, replace_inside_out, substitute
 from derive.budget import at
 from derive.calculus.flatten import FLAT, flatten, flatten_condition, members
 from derive.calculus.guards import bounds_of, freely_read, partial_extents
@@ -326,6 +329,30 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     return replace_inside_out(replace_inside_out(e, named), named_alone)
 
 
+def with_named_factors(e: Expr, bounds: Bounds, name: Callable[[Expr], Expr]) -> Expr:
+    """e with the factor of a product over a part of an axis named, if it reads what lacks the axis.
+
+    Prod[l | k < l <= t] s(l)*a: the gradient of a is the sum over l of that of the factor, which
+    sums before and after l. As one sum over k, l and t it would take all pairs of two of them.
+    What may overflow is 1 where no product takes it.
+    """
+
+    def named(e: Expr) -> Expr:
+        match e:
+            case Reduce("prod", (i,), f, condition) if condition is not None:
+                if _spreads_a_tensor(f) and _is_finite(f):
+                    others = sorted(free_indices(condition) - {i}, key=sort_key)
+                    taken = bounds.projected(condition, others) if _overflows(f) else ()
+                    if taken is not None:
+                        (own,) = rename_apart((i,), free_indices(e) | {i})
+                        whole = Where(conjunction(taken), f, num(1)) if taken else f
+                        factor = substitute(name(substitute(whole, {i: own})), {own: i})
+                        return Reduce("prod", (i,), factor, condition)
+        return e
+
+    return replace_inside_out(e, named)
+
+
 def _without_shift(f: Expr, along: Collection[Index]) -> Expr:
     """f without the terms of its sum that lack every index of the softmax: they leave it."""
     parts = f.args if isinstance(f, Add) else ()
@@ -358,6 +385,10 @@ def _is_finite(f: Expr) -> bool:
     values = ValueFacts(lambda name: None)
     calls = (part for part in walk(f) if isinstance(part, Call) and part.function != "exp")
     return values.facts(f).defined and not any(map(values.may_overflow, calls))
+
+
+def _overflows(f: Expr) -> bool:
+    return any(map(ValueFacts(lambda name: None).may_overflow, walk(f)))
 
 
 def _scales_a_sum(f: Expr) -> bool:
@@ -409,6 +440,7 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
         raise LoweringError(f"{equation.name} has an axis that is not a plain index")
 
     body = with_named_scores(equation.body, _part_namer(lets, floats, "scores"))
+    body = with_named_factors(body, lets.bounds, _part_namer(lets, floats, "factor"))
     if equation.kind == "float":
         body = with_named_parts(body, floats, _part_namer(lets, floats, "u"))
     if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:

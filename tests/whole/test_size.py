@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_490,
+    "derive": 89_520,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
-    "derive/calculus": 7_640,
+    "derive/calculus": 7_670,
     "derive/catalog": 1_700,
     "derive/check": 4_510,
     "derive/command": 3_850,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_135,
-    "tests": 75_120,
+    "tests": 75_145,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

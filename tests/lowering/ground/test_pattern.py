@@ -15,8 +15,17 @@ class Notes:
         self.noted.append((name, states))
 
 
-HALF = Pattern("half", "n = 2*m", lambda scope, n: n // 2 if n % 2 == 0 else None)
-ANY = Pattern("any", "n = n", lambda scope, n: n)
+def half(scope, n):
+    """n = 2*m."""
+    return n // 2 if n % 2 == 0 else None
+
+
+def same(scope, n):
+    """n = n."""
+    return n
+
+
+HALF, ANY = Pattern("half", half), Pattern("any", same)
 
 
 def test_the_first_that_makes_something_is_taken_and_noted():

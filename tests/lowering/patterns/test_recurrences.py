@@ -27,10 +27,8 @@ CODE = {
         "flipped_decayed_sum = rt.decayed_sum(G.flip(1), clamped_y.flip(1), 1).flip(1)"
     ],
     "op f(A[n,k]) -> y\ny[k] = sum[n](prod[l | l>=k](sin(A[n,l])))": None,
-    # The gradient of c sums over both positions.
-    "op f(A[n,k], c) -> y\ny[n,k] = prod[l | l<=k](A[n,l] + c)": [
-        "grad_c = (adjoint_recurrence * product).sum()"
-    ],
+    # The gradient of c is the sum of that of each factor.
+    "op f(A[n,k], c) -> y\ny[n,k] = prod[l | l<=k](A[n,l] + c)": ["grad_c = grad_factor.sum()"],
     "op f(A[n,k], V[n,d]) -> y\ny[n,k,d] = prod[l | l>=k](A[n,l]*V[n,d])": None,
     "op f(A[k], V[d,k], c[d]) -> y\ny[d] = sum[k](V[d,k]*prod[l | l<=k](c[d]*sin(A[l])))": None,
     "op f(A[k], V[d,k]) -> y\ny[d,k] = sum[l | l<=k](V[d,l]*prod[j | j<=l](A[j]))": None,
@@ -185,6 +183,28 @@ def test_ties_of_a_running_extremum_share_its_gradient(kind, side):
     kept = torch.arange(9) < at if side == "l<=k" else torch.arange(9) > at
     (found,) = torch.autograd.grad(f(B), B, G)
     torch.testing.assert_close(found, torch.autograd.grad(reference(A), A, G * kept)[0])
+
+
+@pytest.mark.parametrize("factor", ["s[l,d]*A[d]", "exp(s[l,d]*A[d])"])
+def test_a_factor_that_reads_a_tensor_without_the_axis(factor):
+    """As that of a selective scan: the gradient of A is a sum over the axis of recurrences."""
+    text = f"y[t,d] = sum[k | k<=t](x[k,d]*prod[l | k<l and l<=t]({factor}))"
+    f = load(made(f"op f(x[t,d], s[t,d], A[d]) -> y\n{text}"))
+
+    def reference(x, s, A):
+        w, h = (s * A).exp() if "exp" in factor else s * A, [x[0]]
+        for k in range(1, len(x)):
+            h.append(w[k] * h[-1] + x[k])
+        return torch.stack(h)
+
+    x, s, A = (torch.rand(n, dtype=torch.float64).requires_grad_() for n in ((5, 2), (5, 2), (2,)))
+    torch.testing.assert_close(f(x, s, A), reference(x, s, A))
+    pairs = (torch.autograd.grad(g(x, s, A).sin().sum(), (x, s, A)) for g in (f, reference))
+    torch.testing.assert_close(*pairs)
+    assert torch.autograd.gradgradcheck(f, (x, s, A))
+    long = [torch.full((2**18, 1), -1e-4, requires_grad=True) for _ in range(2)]
+    f(*long, A.detach()[:1].float().requires_grad_()).sum().backward()
+    assert long[1].grad.isfinite().all()
 
 
 @pytest.mark.parametrize("text", [LOGSUMEXP, PROD, TIES], ids=named)
