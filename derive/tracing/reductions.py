@@ -331,8 +331,8 @@ def batch_norm(
 def cosine_similarity(
     context: Context, a: TracedValue, b: TracedValue, dim: int = 1, eps: Any = 1e-8
 ) -> TracedValue:
-    dim = a.place_of(dim)
     whole = context.elementwise(lambda x, _: x, a, b), context.elementwise(lambda _, x: x, a, b)
+    dim = whole[0].place_of(dim)
     norms = (reduce_axes("norm2", x, dim) for x in whole)
     norms = (context.elementwise(lambda n: apply("maximum", n, eps), n) for n in norms)
     product = reduce_axes("sum", context.elementwise(operator.mul, a, b), dim)

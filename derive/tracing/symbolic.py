@@ -14,6 +14,7 @@ import torch
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
 
+from derive.tracing.refusals import unread
 from derive.tracing.sizes import is_one
 from derive.tracing.surroundings import surroundings_of
 
@@ -421,7 +422,7 @@ def _taken_along(x: Any, indices: Any, dim: Any = None) -> Any:
 def _cov(x: Any, *, correction: int = 1, **weights: Any) -> Any:
     """Return cov without weights; torch's own asks whether n - correction is positive."""
     if any(w is not None for w in weights.values()):
-        return torch.cov(x, correction=correction, **weights)
+        raise unread("weights of a covariance are not supported; write sums with the weights")
     apart = x - x.mean(-1, keepdim=True)
     rows = apart @ apart.mT if x.dim() > 1 else (apart * apart).sum()
     return rows / torch.sym_max(x.shape[-1] - correction, 0)  # type: ignore[no-untyped-call]

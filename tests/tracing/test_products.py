@@ -37,6 +37,7 @@ OF_TORCH = {
     "corrcoef": (lambda x: x.corrcoef().sin(), (3, 4)),
     "fmax": (lambda x, y: torch.fmax(x, -y) * torch.fmin(x, y.log()), (4,), (4,)),
     "cosine": (lambda x, y: F.cosine_similarity(x, y, -2), (1, 2, 3), (4, 1, 3)),
+    "cosine of other ranks": (lambda x, y: F.cosine_similarity(x, y, -1), (2, 3), (4, 1, 3)),
     "broadcast": (lambda *xs: torch.broadcast_tensors(*xs), (3,), (1, 2, 1), (5, 1, 1)),
 }
 
