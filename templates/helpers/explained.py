@@ -441,7 +441,8 @@ def _products(inputs, asked, known):
         if not rule:
             continue
         want, parts = _value_of_rule(rule, known), rule.split("*")
-        reason = f"but must have size {want}"
+        asks = f"{rule} is" if rule in known[4] else "must have size"
+        reason = f"but {asks} {want}"
         numbers = [part for part in parts if part.isdigit() or part in known[4]]
         if len(parts) > 1 and not numbers and "/" not in rule:
             reason = f"but {'*'.join([f'size({part})' for part in parts])} is {want}"

@@ -124,7 +124,7 @@ WRONG = [
     ("scaled", (full(2, 6), full(9), T), {"groups": 3}, ValueError,
      "axis 0 (g c) of w has size 9, but size(g)*size(c) is 6"),
     ("scaled", (full(2, 6), full(6), T, full(2)), {"groups": 3}, ValueError,
-     "axis 0 of b has size 2, but must have size 3"),
+     "axis 0 of b has size 2, but groups is 3"),
     ("halves", (full(2, 5),), {}, ValueError,
      "axis 1 of x has size 5, which is not divisible by size(t) = 2"),
     ("grouped", (full(5, 1), full(2, 1), full(3)), {}, ValueError,
