@@ -154,10 +154,8 @@ class Bounds:
             return self.holds(condition.condition)
         if not isinstance(condition, ex.Rel):
             return None
-        op, sides = (
-            condition.op,
-            [as_atom(e) if isinstance(e, Poly) else e for e in condition.parts()],
-        )
+        op, sides = condition.op, condition.parts()
+        sides = tuple(as_atom(e) if isinstance(e, Poly) else e for e in sides)
         if isinstance(sides[0], ex.Num):
             op, sides = ex.MIRRORED[op], sides[::-1]
         match sides:

@@ -329,7 +329,9 @@ def with_named_scores(e: Expr, name: Callable[[Expr], Expr]) -> Expr:
     return replace_inside_out(replace_inside_out(e, named), named_alone)
 
 
-def with_named_factors(e: Expr, bounds: Bounds, name: Callable[[Expr], Expr]) -> Expr:
+def with_named_factors(
+    e: Expr, floats: Collection[str], bounds: Bounds, name: Callable[[Expr], Expr]
+) -> Expr:
     """e with the factor of a product over a part of an axis named, if it reads what lacks the axis.
 
     Prod[l | k < l <= t] s(l)*a: the gradient of a is the sum over l of that of the factor, which
@@ -340,7 +342,8 @@ def with_named_factors(e: Expr, bounds: Bounds, name: Callable[[Expr], Expr]) ->
     def named(e: Expr) -> Expr:
         match e:
             case Reduce("prod", (i,), f, condition) if condition is not None:
-                if _spreads_a_tensor(f) and _is_finite(f):
+                reads = any(a.tensor in floats for a in accesses(f))
+                if reads and _spreads_a_tensor(f) and _is_finite(f):
                     others = sorted(free_indices(condition) - {i}, key=sort_key)
                     taken = bounds.projected(condition, others) if _overflows(f) else ()
                     if taken is not None:
@@ -440,8 +443,8 @@ def _define(lets: Lets, equation: Equation, floats: set[str]) -> None:
         raise LoweringError(f"{equation.name} has an axis that is not a plain index")
 
     body = with_named_scores(equation.body, _part_namer(lets, floats, "scores"))
-    body = with_named_factors(body, lets.bounds, _part_namer(lets, floats, "factor"))
     if equation.kind == "float":
+        body = with_named_factors(body, floats, lets.bounds, _part_namer(lets, floats, "factor"))
         body = with_named_parts(body, floats, _part_namer(lets, floats, "u"))
     if isinstance(body, Reduce) and body.kind not in FLAT and len(body.indices) == 1:
         body = reverse_reduction(lets.bounds, body)

@@ -12,7 +12,7 @@ LIMITS = {
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
-    "derive/calculus": 7_670,
+    "derive/calculus": 7_675,
     "derive/catalog": 1_700,
     "derive/check": 4_510,
     "derive/command": 3_850,
