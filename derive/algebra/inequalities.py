@@ -37,6 +37,12 @@ _ZERO = Polynomial({})
 _System = list[Mapping[Monomial, Fraction]]
 
 
+def decided(op: str, value: Fraction, checked: Iterable[tuple[str, Fraction]]) -> bool | None:
+    """Whether p op value holds, of a number p checked as by (">", 0); None if that is unknown."""
+    found = (_decided(op, value, *c) for c in checked)
+    return next((truth for truth in found if truth is not None), None)
+
+
 def _decided(op: str, value: Fraction, known: str, bound: Fraction) -> bool | None:
     """Whether p op value holds, of a number p for which p known bound does."""
     if known in ("<", "<="):
@@ -160,8 +166,7 @@ class Bounds:
             op, sides = ex.MIRRORED[op], sides[::-1]
         match sides:
             case (ex.Param(name), ex.Num(value)) if name in self._checked:
-                found = (_decided(op, value, *c) for c in self._checked[name])
-                return next((truth for truth in found if truth is not None), None)
+                return decided(op, value, self._checked[name])
         a = self._rational_form(self._with_indices(condition.left))
         b = None if a is None else self._rational_form(self._with_indices(condition.right))
         if a is None or b is None:

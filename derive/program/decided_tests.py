@@ -8,10 +8,12 @@ Choices by one test stand in a row, as one if statement may hold them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from itertools import compress
 
-from derive.algebra.expr import DENIED, MIRRORED
+from derive.algebra.expr import MIRRORED
+from derive.algebra.inequalities import decided
 from derive.program.cse import Line
 from derive.program.dataflow import live
 from derive.program.torch_ir import Binary, Code, Conditional, Literal, Name, Unary, names_in
@@ -57,34 +59,11 @@ def _truth(test: Code, bounds: Bounds, known: Mapping[str, bool]) -> bool | None
             truth = _truth(operand, bounds, known)
             return None if truth is None else not truth
         case Binary(sign, Name(name), Literal(words)) if sign in MIRRORED and name in bounds:
-            return _decided(sign, words, bounds[name])
-        case Binary(sign, Literal(words), Name(name)) if sign in MIRRORED and name in bounds:
-            return _decided(MIRRORED[sign], words, bounds[name])
+            with suppress(ValueError):  # inf
+                return decided(sign, Fraction(words), bounds[name])
+        case Binary(sign, Literal() as left, Name() as right) if sign in MIRRORED:
+            return _truth(Binary(MIRRORED[sign], right, left), bounds, known)
     return None
-
-
-def _decided(sign: str, words: str, bounds: Sequence[tuple[str, Fraction]]) -> bool | None:
-    """Return whether all numbers within the bounds are in this relation, if all or none are."""
-    try:
-        number = Fraction(words)
-    except ValueError:
-        return None
-    if any(_implies(bound, (sign, number)) for bound in bounds):
-        return True
-    return False if any(_implies(b, (DENIED[sign], number)) for b in bounds) else None
-
-
-def _implies(known: tuple[str, Fraction], asked: tuple[str, Fraction]) -> bool:
-    """True if x known[0] known[1] implies x asked[0] asked[1]."""
-    (sign, a), (other, b) = known, asked
-    if known == asked:
-        return True
-    match sign[0], other:
-        case ">", ">" | ">=" | "!=":
-            return a > b or (a == b and (sign == ">" or other == ">="))
-        case "<", "<" | "<=" | "!=":
-            return a < b or (a == b and (sign == "<" or other == "<="))
-    return False
 
 
 def choices_in_a_row(lines: Sequence[Line]) -> list[Line]:
