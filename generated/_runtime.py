@@ -266,6 +266,13 @@ def _one_longer(x, dim):
     return torch.nn.functional.pad(x, (0, 0) * behind + (0, 1))
 
 
+def filled(G, shape, *others):
+    """G, or zeros of this shape where only other cotangents are given."""
+    if G is not None:
+        return G
+    return next(g for g in others if g is not None).new_zeros(shape)
+
+
 def unrecorded(*tensors):
     """Whether temporaries may be overwritten: no graph, forward mode or vmap is active."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling():

@@ -49,62 +49,57 @@ class _AlibiAttention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, key, value, slopes = inputs
-        P = result[1]
-        ctx.mark_non_differentiable(P)
+        output, P = result
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.low, ctx.wide = rt.product_dtypes(query, key, value, slopes)
-        ctx.save_for_backward(query, key, value, slopes, P)
+        ctx.query_shape = query.shape
+        ctx.key_shape = key.shape
+        ctx.save_for_backward(
+            query if ctx.needs_input_grad[1] else None,
+            key if ctx.needs_input_grad[0] else None,
+            value,
+            P,
+        )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_P):
-        if G is None:
+    def backward(ctx, G, G_P):
+        if G is None and G_P is None:
             return (None,) * 4
-        query, key, value, slopes, P = ctx.saved_tensors
+        query, key, value, P = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_P)
         low, wide = ctx.low, ctx.wide
         query, key, value, G = rt.cast(low, query, key, value, G)
+        P, G_P = rt.cast(wide, P, G_P)
+        query_shape = ctx.query_shape
         grad_query = grad_key = grad_value = grad_slopes = None
-        first_order = rt.unrecorded(G)
+        first_order = G_P is None and rt.unrecorded(G)
         needs = ctx.needs_input_grad
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            P = rt.cast(wide, P)
-        else:
-            slopes = rt.cast(wide, slopes)
-            positions_of_query = rt.positions(query.shape[-2], G)
-            spread_query = positions_of_query.unsqueeze(1)
-            positions_of_key = rt.positions(key.shape[-2], G)
-            offsets = (positions_of_key - spread_query).to(wide)
-            scaled_query_key = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])
-            S = slopes.unsqueeze(1).unsqueeze(2) * offsets + scaled_query_key
-            key_below = positions_of_key <= spread_query
-            P = torch.softmax(  # P[*b,h,i,j]
-                torch.where(key_below, S, torch.finfo(wide).min), -1
-            ).tril()
         if needs[0] or needs[1] or needs[3]:
-            grad_P = (G @ value.mT).to(wide)  # grad_P[*b,h,i,j]
+            grad_P = rt.add_cotangent((G @ value.mT).to(wide), G_P)  # grad_P[*b,h,i,j]
             if first_order:
                 grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
             else:
                 grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
         if needs[0]:
             grad_query = reuse.div(
-                (grad_S.to(low) @ key).to(wide), math.sqrt(query.shape[-1])
+                (grad_S.to(low) @ key).to(wide), math.sqrt(query_shape[-1])
             )
         if needs[1]:
             grad_key = reuse.div(
-                (grad_S.mT.to(low) @ query).to(wide), math.sqrt(query.shape[-1])
+                (grad_S.mT.to(low) @ query).to(wide), math.sqrt(query_shape[-1])
             )
         if needs[2]:
             grad_value = P.mT.to(low) @ G
         if needs[3]:
-            if first_order:
-                offsets = (
-                    rt.positions(key.shape[-2], G)
-                    - rt.positions(query.shape[-2], G).unsqueeze(1)
-                ).to(wide)
+            offsets = (
+                rt.positions(ctx.key_shape[-2], G)
+                - rt.positions(query_shape[-2], G).unsqueeze(1)
+            ).to(wide)
             grad_slopes = (
-                grad_S.sum_to_size((*query.shape[-3:-1], key.shape[-2])) * offsets
+                grad_S.sum_to_size((*query_shape[-3:-1], ctx.key_shape[-2])) * offsets
             ).sum((1, 2))
         return grad_query, grad_key, grad_value, grad_slopes
 

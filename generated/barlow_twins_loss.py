@@ -62,74 +62,45 @@ class _BarlowTwinsLoss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         first, second, ctx.weight, ctx.eps = inputs
-        c = output[1]
-        ctx.mark_non_differentiable(c)
+        loss, c = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(first, second)
         ctx.save_for_backward(first, second, c)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_c):
-        if G is None:
+    def backward(ctx, G, G_c):
+        if G is None and G_c is None:
             return (None,) * 4
+        G = rt.filled(G, ctx.output_shape, G_c)
         low, wide = ctx.low, ctx.wide
-        first, second, c, G = rt.cast(wide, *ctx.saved_tensors, G)
-        eps = ctx.eps
+        first, second, c, G, G_c = rt.cast(wide, *ctx.saved_tensors, G, G_c)
         grad_first = grad_second = None
-        if rt.unrecorded(G):
-            positions_of_first = rt.positions(first.shape[1], G)
-            off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-            grad_c = rt.keep_where_(2 * ctx.weight * G * c, off_diagonal).add_(
-                (2 * G * (c.diagonal(0, 0, 1) - 1)).diag_embed()
-            )
-            y = rt.native_batch_norm(second, None, None, eps)[0]  # y[n,i]
-            x = rt.native_batch_norm(first, None, None, eps)[0]  # x[n,i]
-            grad_c_c = grad_c * c
-            if ctx.needs_input_grad[0]:
-                a = first - first.mean(0)  # a[n,i]
-                scaled_rsqrt_eps_sum = (
-                    eps + a.square_().mean(0)
-                ).rsqrt() / first.shape[0]
-                y_grad_c = (y.to(low) @ grad_c.mT.to(low)).to(wide)
-                grad_first = y_grad_c.addcmul_(grad_c_c.sum(1), x, value=-1).mul_(
-                    scaled_rsqrt_eps_sum
-                )
-            if ctx.needs_input_grad[1]:
-                b = second - second.mean(0)  # b[n,i]
-                scaled_rsqrt_eps_sum_with_b = (
-                    eps + b.square_().mean(0)
-                ).rsqrt() / first.shape[0]
-                x_grad_c = (x.to(low) @ grad_c.to(low)).to(wide)
-                grad_second = x_grad_c.addcmul_(grad_c_c.sum(0), y, value=-1).mul_(
-                    scaled_rsqrt_eps_sum_with_b
-                )
-            return grad_first, grad_second, None, None
+        reuse = rt.reuse(G)
         a = first - first.mean(0)  # a[n,i]
-        rsqrt_eps_sum = (eps + a.square().mean(0)).rsqrt()
-        x = rsqrt_eps_sum * a  # x[n,i]
-        b = second - second.mean(0)  # b[n,i]
-        rsqrt_eps_sum_with_b = (eps + b.square().mean(0)).rsqrt()
-        y = rsqrt_eps_sum_with_b * b  # y[n,i]
-        low_y = y.to(low)
-        c = (x.mT.to(low) @ low_y).to(wide) / first.shape[0]  # c[i,j]
         positions_of_first = rt.positions(first.shape[1], G)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
-        grad_c = (  # grad_c[i,j]
-            torch.where(off_diagonal, 2 * ctx.weight * G * c, 0)
-            + (2 * G * (c.diagonal(0, 0, 1) - 1)).diag_embed()
-        )
+        masked_G_c = rt.keep_where_(2 * ctx.weight * G * c, off_diagonal)
+        diagonal_of_G_c = (2 * G * (c.diagonal(0, 0, 1) - 1)).diag_embed()
+        grad_c = rt.add_cotangent(reuse.add(masked_G_c, diagonal_of_G_c), G_c)
+        b = second - second.mean(0)  # b[n,i]
+        rsqrt_eps_sum = (ctx.eps + b.square().mean(0)).rsqrt()
+        y = reuse.mul(b, rsqrt_eps_sum)  # y[n,i]
+        rsqrt_eps_sum_with_a = (ctx.eps + a.square().mean(0)).rsqrt()
+        x = reuse.mul(a, rsqrt_eps_sum_with_a)  # x[n,i]
         grad_c_c = grad_c * c
         if ctx.needs_input_grad[0]:
-            low_y_grad_c = (low_y @ grad_c.mT.to(low)).to(wide)
-            grad_first = (
-                rsqrt_eps_sum / first.shape[0] * (low_y_grad_c - grad_c_c.sum(1) * x)
+            y_grad_c = (y.to(low) @ grad_c.mT.to(low)).to(wide)
+            grad_first = reuse.mul(
+                reuse.addcmul(y_grad_c, grad_c_c.sum(1), x, value=-1),
+                rsqrt_eps_sum_with_a / first.shape[0],
             )
         if ctx.needs_input_grad[1]:
-            grad_second = (
-                rsqrt_eps_sum_with_b
-                / first.shape[0]
-                * ((x.to(low) @ grad_c.to(low)).to(wide) - grad_c_c.sum(0) * y)
+            x_grad_c = (x.to(low) @ grad_c.to(low)).to(wide)
+            grad_second = reuse.mul(
+                reuse.addcmul(x_grad_c, grad_c_c.sum(0), y, value=-1),
+                rsqrt_eps_sum / first.shape[0],
             )
         return grad_first, grad_second, None, None
 

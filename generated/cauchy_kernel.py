@@ -58,37 +58,23 @@ class _CauchyKernel(torch.autograd.Function):
             return (None,) * 3
         x1, x2, K, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            detached_x2 = x2.detach()
-            mean_of_detached_x2 = detached_x2.mean(-2)
-            centre = torch.where(
-                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-                mean_of_detached_x2,
-                0,
-            )
+        reuse = rt.reuse(G)
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
-        G_K_squared = reuse.mul(K.square(), G)
+        K_squared_G = reuse.mul(K.square(), G)
         twice_gamma = 2 * ctx.gamma
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul(
-                reuse.addcmul(
-                    G_K_squared @ x2_centred,
-                    G_K_squared.sum(-1, keepdim=True),
-                    x1_centred,
-                    value=-1,
-                ),
-                twice_gamma,
+            sum_of_K_squared_G = K_squared_G.sum(-1, keepdim=True)
+            K_squared_G_difference = reuse.addcmul(
+                K_squared_G @ x2_centred, sum_of_K_squared_G, x1_centred, value=-1
             )
+            grad_x1 = reuse.mul(K_squared_G_difference, twice_gamma)
         if ctx.needs_input_grad[1]:
+            spread_K_squared_G = K_squared_G.sum(-2).unsqueeze(-1)
+            K_squared_G_x1_centred = K_squared_G.mT @ x1_centred
             grad_x2 = reuse.mul(
                 reuse.addcmul(
-                    G_K_squared.mT @ x1_centred,
-                    G_K_squared.sum(-2).unsqueeze(-1),
-                    x2_centred,
-                    value=-1,
+                    K_squared_G_x1_centred, spread_K_squared_G, x2_centred, value=-1
                 ),
                 twice_gamma,
             )

@@ -40,13 +40,13 @@ class _CausalLinearAttention(torch.autograd.Function):
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
         output, S, total = result
-        ctx.mark_non_differentiable(S, total)
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            query,
-            key,
+            query if needs[0] or needs[1] else None,
+            key if needs[0] or needs[1] else None,
             value if needs[0] or needs[1] else None,
             output if needs[0] or needs[1] else None,
             S if needs[2] else None,
@@ -55,66 +55,44 @@ class _CausalLinearAttention(torch.autograd.Function):
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_S, _grad_total):
-        if G is None:
+    def backward(ctx, G, G_S, G_total):
+        if G is None and G_S is None and G_total is None:
             return (None,) * 3
         query, key, value, output, S, total = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_S, G_total)
         low, wide = ctx.low, ctx.wide
         value, S = rt.cast(low, value, S)
-        query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
+        given = rt.cast(wide, query, key, output, total, G, G_S, G_total)
+        query, key, output, total, G, G_S, G_total = given
         grad_query = grad_key = grad_value = None
-        if rt.unrecorded(G):
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                sum_of_G_output = (G * output).sum(-1, keepdim=True)
-                G_value_difference = (
-                    (G.to(low) @ value.mT).to(wide).sub_(sum_of_G_output)
-                )
-                grad_S = G_value_difference.div_(total.unsqueeze(-1))  # grad_S[*b,i,j]
-                exp_clamped_key = key.clamp(max=0).exp_()
-                key_positive = key > 0
-                exp_clamped_query = query.clamp(max=0).exp_()
-                query_positive = query > 0
-                lower_grad_S = grad_S.tril_()
-            if ctx.needs_input_grad[0]:
-                psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-                grad_query = (
-                    (lower_grad_S.to(low) @ psi.to(low))
-                    .to(wide)
-                    .mul_(rt.where(query_positive, 1, exp_clamped_query))
-                )
-            if ctx.needs_input_grad[1]:
-                phi = rt.where(query_positive, 1 + query, exp_clamped_query)
-                grad_key = (
-                    (lower_grad_S.mT.to(low) @ phi.to(low))
-                    .to(wide)
-                    .mul_(rt.where(key_positive, 1, exp_clamped_key))
-                )
-            if ctx.needs_input_grad[2]:
-                grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
-            return grad_query, grad_key, grad_value
-        exp_clamped_query = query.clamp(max=0).exp()
-        query_positive = query > 0
-        phi = rt.where(query_positive, 1 + query, exp_clamped_query).to(low)
-        exp_clamped_key = key.clamp(max=0).exp()
-        key_positive = key > 0
-        psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-        S = (phi @ psi.mT.to(low)).tril()  # S[*b,i,j]
-        total = S.sum(-1)  # total[*b,i]
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_S = (  # grad_S[*b,i,j]
-                (G.to(low) @ value.mT).to(wide) - (G * output).sum(-1, keepdim=True)
-            ) / total.unsqueeze(-1).to(wide)
+            grad_total = rt.add_cotangent(-(G * output).sum(-1) / total, G_total)
+            G_value_over_total = reuse.div(
+                (G.to(low) @ value.mT).to(wide), total.unsqueeze(-1)
+            )
+            grad_S = rt.add_cotangent(  # grad_S[*b,i,j]
+                reuse.add(G_value_over_total, grad_total.unsqueeze(-1)), G_S
+            )
+            exp_clamped_key = reuse.exp(key.clamp(max=0))
+            key_positive = key > 0
+            exp_clamped_query = reuse.exp(query.clamp(max=0))
+            query_positive = query > 0
             lower_grad_S = grad_S.tril()
         if ctx.needs_input_grad[0]:
-            grad_query = (lower_grad_S.to(low) @ psi.to(low)).to(wide) * rt.where(
-                query_positive, 1, exp_clamped_query
+            psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
+            grad_query = reuse.mul(
+                (lower_grad_S.to(low) @ psi.to(low)).to(wide),
+                rt.where(query_positive, 1, exp_clamped_query),
             )
         if ctx.needs_input_grad[1]:
-            grad_key = (lower_grad_S.mT.to(low) @ phi).to(wide) * rt.where(
-                key_positive, 1, exp_clamped_key
+            phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
+            grad_key = reuse.mul(
+                (lower_grad_S.mT.to(low) @ phi.to(low)).to(wide),
+                rt.where(key_positive, 1, exp_clamped_key),
             )
         if ctx.needs_input_grad[2]:
-            grad_value = S.mT @ (G * (1 / total.to(wide)).unsqueeze(-1)).to(low)
+            grad_value = S.mT @ (G * (1 / total).unsqueeze(-1)).to(low)
         return grad_query, grad_key, grad_value
 
 

@@ -55,16 +55,7 @@ class _CdistSquared(torch.autograd.Function):
             return (None,) * 2
         x1, x2, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            detached_x2 = x2.detach()
-            mean_of_detached_x2 = detached_x2.mean(-2)
-            centre = torch.where(
-                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-                mean_of_detached_x2,
-                0,
-            )
+        reuse = rt.reuse(G)
         x1_centred = x1 - centre.unsqueeze(-2)
         x2_centred = x2 - centre.unsqueeze(-2)
         if ctx.needs_input_grad[0]:
@@ -72,12 +63,8 @@ class _CdistSquared(torch.autograd.Function):
                 reuse.sub(G.sum(-1, keepdim=True) * x1_centred, G @ x2_centred), 2
             )
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.mul(
-                reuse.sub(
-                    reuse.mul(x2_centred, G.sum(-2).unsqueeze(-1)), G.mT @ x1_centred
-                ),
-                2,
-            )
+            x2_centred_sum_of_G = reuse.mul(x2_centred, G.sum(-2).unsqueeze(-1))
+            grad_x2 = reuse.mul(reuse.sub(x2_centred_sum_of_G, G.mT @ x1_centred), 2)
         return grad_x1, grad_x2
 
 

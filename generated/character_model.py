@@ -72,65 +72,68 @@ class _CharacterModel(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, ctx.eps = inputs
-        _, bndiff, bnvar_inv, logits = output
-        ctx.mark_non_differentiable(bndiff, bnvar_inv, logits)
+        loss, bndiff, bnvar_inv, logits = output
+        ctx.mark_non_differentiable(bnvar_inv)
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(C, W1, b1, W2, b2, bngain, bnbias)
+        ctx.Xb_shape = Xb.shape
+        ctx.C_shape = C.shape
+        ctx.b1_shape = b1.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits
+            C if needs[1] else None,
+            W1 if needs[0] else None,
+            W2,
+            bngain,
+            bnbias,
+            Xb if needs[0] or needs[1] else None,
+            Yb,
+            bndiff,
+            bnvar_inv,
+            logits,
         )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_bndiff, _grad_bnvar_inv, _grad_logits):
-        if G is None:
+    def backward(ctx, G, G_bndiff, _grad_bnvar_inv, G_logits):
+        if G is None and G_bndiff is None and G_logits is None:
             return (None,) * 10
-        (C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits) = (
-            ctx.saved_tensors
-        )
+        C, W1, W2, bngain, bnbias, Xb, Yb, bndiff, bnvar_inv, logits = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_bndiff, G_logits)
         low, wide = ctx.low, ctx.wide
+        C, W1, W2 = rt.cast(low, C, W1, W2)
+        given = rt.cast(
+            wide, bngain, bnbias, bndiff, bnvar_inv, logits, G, G_bndiff, G_logits
+        )
+        bngain, bnbias, bndiff, bnvar_inv, logits, G, G_bndiff, G_logits = given
+        Xb_shape = ctx.Xb_shape
+        C_shape = ctx.C_shape
         grad_C = grad_W1 = grad_b1 = grad_W2 = grad_b2 = grad_bngain = None
         grad_bnbias = None
-        first_order = rt.unrecorded(G)
+        first_order = G_bndiff is None and G_logits is None and rt.unrecorded(G)
         needs = ctx.needs_input_grad
-        needs_low_grad_hprebn = needs[0] or needs[1]
-        needs_sum_of_grad_hpreact = needs_low_grad_hprebn or needs[5]
+        needs_grad_hprebn = needs[0] or needs[1]
+        needs_sum_of_grad_hpreact = needs_grad_hprebn or needs[5]
         needs_grad_hpreact = needs_sum_of_grad_hpreact or needs[6]
         needs_low_grad_logits = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_low_grad_logits or needs[4]
-        if first_order:
-            C, W1, W2 = rt.cast(low, C, W1, W2)
-            given = rt.cast(wide, bngain, bnbias, bndiff, bnvar_inv, logits, G)
-            bngain, bnbias, bndiff, bnvar_inv, logits, G = given
-            if needs_grad_logits:
-                probs = torch.softmax(logits, 1)  # probs[n,c]
-        else:
-            C, W1, b1, W2, b2 = rt.cast(low, C, W1, b1, W2, b2)
-            bngain, bnbias, G = rt.cast(wide, bngain, bnbias, G)
-            if needs_grad_logits:
-                emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
-                embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
-                hprebn = (embcat @ W1 + b1).to(wide)  # hprebn[n,j]
-                bnmeani = hprebn.mean(0)  # bnmeani[0,j]
-                bndiff = hprebn - bnmeani  # bndiff[n,j]
-                bndiff2 = bndiff.square()  # bndiff2[n,j]
-                bnvar = bndiff2.sum(0) / (Xb.shape[0] - 1)  # bnvar[0,j]
-                bnvar_inv = (bnvar + ctx.eps).rsqrt()  # bnvar_inv[0,j]
-                bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-                hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
-                h = hpreact.tanh()  # h[n,j]
-                logits = h.to(low) @ W2 + b2  # logits[n,c]
-                probs = torch.softmax(logits.to(wide), 1)  # probs[n,c]
         if needs_grad_logits:
-            filled_like_Yb = G.new_full(Yb.shape, -1).unsqueeze(1)
-            grad_logits = (  # grad_logits[n,c]
-                G / Xb.shape[0] * probs.scatter_add(1, Yb.unsqueeze(1), filled_like_Yb)
+            probs = torch.softmax(logits, 1)  # probs[n,c]
+            filled_like_Yb_by_Yb = probs.scatter_add(
+                1, Yb.unsqueeze(1), G.new_full(Yb.shape, -1).unsqueeze(1)
+            )
+            grad_logits = rt.add_cotangent(  # grad_logits[n,c]
+                G / Xb_shape[0] * filled_like_Yb_by_Yb, G_logits
             )
         if needs_low_grad_logits:
-            if first_order:
-                bnraw = bnvar_inv * bndiff  # bnraw[n,j]
-                hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
-                h = hpreact.tanh()  # h[n,j]
+            if not first_order:
+                bndiff2 = bndiff.square()  # bndiff2[n,j]
+                bnvar = bndiff2.sum(0) / (Xb_shape[0] - 1)  # bnvar[0,j]
+                bnvar_inv = (bnvar + ctx.eps).rsqrt()  # bnvar_inv[0,j]
+            bnraw = bnvar_inv * bndiff  # bnraw[n,j]
+            hpreact = bngain[0] * bnraw + bnbias[0]  # hpreact[n,j]
+            h = hpreact.tanh()  # h[n,j]
             low_grad_logits = grad_logits.to(low)
         if needs_grad_hpreact:
             if first_order:
@@ -141,27 +144,26 @@ class _CharacterModel(torch.autograd.Function):
                 grad_hpreact = (1 - h.square()) * (low_grad_logits @ W2.mT).to(wide)
         if needs_sum_of_grad_hpreact:
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
-        if needs_low_grad_hprebn:
-            grad_hpreact_bnraw = sum_of_grad_hpreact / (Xb.shape[0] - 1) * bnraw
-            grad_hprebn = (  # grad_hprebn[n,j]
-                bngain[0]
-                * bnvar_inv
-                * (grad_hpreact - grad_hpreact_bnraw - grad_hpreact.mean(0))
+        if needs_grad_hprebn:
+            grad_hpreact_difference = (
+                grad_hpreact - sum_of_grad_hpreact / (Xb_shape[0] - 1) * bnraw
             )
-            low_grad_hprebn = grad_hprebn.to(low)
+            grad_bndiff = rt.add_cotangent(
+                bngain[0] * bnvar_inv * grad_hpreact_difference, G_bndiff
+            )
+            grad_hprebn = (grad_bndiff - grad_bndiff.mean(0)).to(low)
         if needs[0]:
-            grad_embcat = low_grad_hprebn @ W1.mT  # grad_embcat[n,k]
-            split_grad_embcat = rt.unflatten(grad_embcat, 1, (Xb.shape[1], C.shape[1]))
+            grad_embcat = grad_hprebn @ W1.mT  # grad_embcat[n,k]
+            split_grad_embcat = rt.unflatten(grad_embcat, 1, (Xb_shape[1], C_shape[1]))
             grad_C = rt.index_add(
-                G.new_zeros(C.shape), 0, Xb, split_grad_embcat.to(wide)
+                G.new_zeros(C_shape), 0, Xb, split_grad_embcat.to(wide)
             )
         if needs[1]:
-            if first_order:
-                emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
-                embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
-            grad_W1 = embcat.mT @ low_grad_hprebn
+            emb = rt.index_select(C, 0, Xb)  # emb[n,t,d]
+            embcat = rt.flatten(emb, 1, 2)  # embcat[n,(t d)]
+            grad_W1 = embcat.mT @ grad_hprebn
         if needs[2]:
-            grad_b1 = G.new_zeros(b1.shape)
+            grad_b1 = G.new_zeros(ctx.b1_shape)
         if needs[3]:
             grad_W2 = h.mT.to(low) @ low_grad_logits
         if needs[4]:

@@ -46,9 +46,9 @@ class _CosineEmbeddingLoss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input1, input2, target, ctx.margin, ctx.reduction = inputs
-        _, square1, square2, cosine = output
-        ctx.mark_non_differentiable(square1, square2, cosine)
+        loss, square1, square2, cosine = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.loss_shape = target.shape
         ctx.target_shape = target.shape
         needs = ctx.needs_input_grad
@@ -62,41 +62,46 @@ class _CosineEmbeddingLoss(torch.autograd.Function):
         )
 
     @staticmethod
-    def backward(ctx, G, _grad_square1, _grad_square2, _grad_cosine):
-        if G is None:
+    def backward(ctx, G, G_square1, G_square2, G_cosine):
+        if G is None and G_square1 is None and G_square2 is None and G_cosine is None:
             return (None,) * 5
-        given = rt.widened(*ctx.saved_tensors, G)
-        input1, input2, target, square1, square2, cosine, G = given
+        G = rt.filled(G, ctx.output_shape, G_square1, G_square2, G_cosine)
+        given = rt.widened(*ctx.saved_tensors, G, G_square1, G_square2, G_cosine)
+        (
+            input1,
+            input2,
+            target,
+            square1,
+            square2,
+            cosine,
+            G,
+            G_square1,
+            G_square2,
+            G_cosine,
+        ) = given
         grad_input1 = grad_input2 = grad_target = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        reuse = rt.reuse(G)
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            if not first_order:
-                square1 = 1e-12 + input1.square().sum(1)  # square1[n]
-                square2 = 1e-12 + input2.square().sum(1)  # square2[n]
-                rsqrt_square1_square2 = (square1 * square2).rsqrt()
-                cosine = (input1 * input2).sum(1) * rsqrt_square1_square2  # cosine[n]
-            grad_cosine = rt.where(  # grad_cosine[n]
-                (target != 1) & (cosine - ctx.margin >= 0) & (target == -1), G, 0
-            ) - torch.where(target == 1, G, 0)
+            grad_cosine = rt.add_cotangent(  # grad_cosine[n]
+                rt.where(
+                    (target != 1) & (cosine - ctx.margin >= 0) & (target == -1), G, 0
+                )
+                - torch.where(target == 1, G, 0),
+                G_cosine,
+            )
             grad_cosine_cosine = -0.5 * grad_cosine * cosine
-            if first_order:
-                grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
-                    square1 * square2
-                ).rsqrt().unsqueeze(1)
-            else:
-                grad_cosine_square1 = grad_cosine.unsqueeze(
-                    1
-                ) * rsqrt_square1_square2.unsqueeze(1)
+            grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
+                square1 * square2
+            ).rsqrt().unsqueeze(1)
         if ctx.needs_input_grad[0]:
-            grad_square1 = grad_cosine_cosine / square1  # grad_square1[n]
+            grad_square1 = rt.add_cotangent(grad_cosine_cosine / square1, G_square1)
             grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1
             grad_input1 = reuse.addcmul(
                 grad_square1_input1, grad_cosine_square1, input2
             )
         if ctx.needs_input_grad[1]:
-            grad_square2 = grad_cosine_cosine / square2  # grad_square2[n]
+            grad_square2 = rt.add_cotangent(grad_cosine_cosine / square2, G_square2)
             grad_square2_input2 = (2 * grad_square2).unsqueeze(1) * input2
             grad_input2 = reuse.addcmul(
                 grad_square2_input2, grad_cosine_square1, input1

@@ -54,52 +54,36 @@ class _CovarianceOfQuaternion(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         quaternion, scale = inputs
-        R = output[1]
-        ctx.mark_non_differentiable(R)
+        covariance, R = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = covariance.shape
         ctx.low, ctx.wide = rt.product_dtypes(quaternion, scale)
-        ctx.save_for_backward(quaternion, scale, R)
+        ctx.save_for_backward(quaternion if ctx.needs_input_grad[0] else None, scale, R)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_R):
-        if G is None:
+    def backward(ctx, G, G_R):
+        if G is None and G_R is None:
             return (None,) * 2
+        G = rt.filled(G, ctx.output_shape, G_R)
         low, wide = ctx.low, ctx.wide
-        quaternion, scale, R, G = rt.cast(wide, *ctx.saved_tensors, G)
+        quaternion, scale, R, G, G_R = rt.cast(wide, *ctx.saved_tensors, G, G_R)
         grad_quaternion = grad_scale = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
+        reuse = rt.reuse(G)
+        low_R = R.to(low)
+        if ctx.needs_input_grad[0]:
             rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
             unit = rsqrt_quaternion * quaternion  # unit[n,q]
             v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
+            G_plus_G_low_R = ((G + G.mT).to(low) @ low_R).to(wide)
+            grad_R = rt.add_cotangent(  # grad_R[n,i,k]
+                reuse.mul(G_plus_G_low_R, scale.square().unsqueeze(1)), G_R
+            )
             w = unit[:, 0]  # w[n]
             positions_of_scale = rt.positions(scale.shape[1], G)
             spread_scale = positions_of_scale.unsqueeze(1)
             offsets = (positions_of_scale - spread_scale).to(G.dtype)
             to_offsets = (spread_scale - positions_of_scale).to(G.dtype)
-            v_offsets_to_offsets = (v.unsqueeze(2) * offsets.mT).mT @ to_offsets.mT
-            R = (  # R[n,i,k]
-                (2 * v).unsqueeze(1) * v.unsqueeze(2)
-                - w.unsqueeze(1).unsqueeze(2) * offsets.mT * v_offsets_to_offsets
-                + (2 * w.square() - 1).unsqueeze(1).expand(scale.shape).diag_embed()
-            )
-        low_R = R.to(low)
-        if ctx.needs_input_grad[0]:
-            if first_order:
-                rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
-                unit = rsqrt_quaternion * quaternion  # unit[n,q]
-                v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
-            grad_R = reuse.mul(  # grad_R[n,i,k]
-                ((G + G.mT).to(low) @ low_R).to(wide), scale.square().unsqueeze(1)
-            )
-            if first_order:
-                w = unit[:, 0]  # w[n]
-                positions_of_scale = rt.positions(scale.shape[1], G)
-                spread_scale = positions_of_scale.unsqueeze(1)
-                offsets = (positions_of_scale - spread_scale).to(G.dtype)
-                to_offsets = (spread_scale - positions_of_scale).to(G.dtype)
             grad_R_offsets = grad_R * offsets.mT
             grad_R_offsets_offsets = rt.flatten(grad_R_offsets, 1, 2) @ rt.flatten(
                 offsets.unsqueeze(1) * to_offsets, 0, 1

@@ -70,8 +70,7 @@ class _CrossEntropy(torch.autograd.Function):
         if G is None and G_F is None:
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+        G = rt.filled(G, ctx.output_shape, G_F)
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         label_smoothing = ctx.label_smoothing
         grad_input = grad_weight = None

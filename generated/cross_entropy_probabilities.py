@@ -68,8 +68,7 @@ class _CrossEntropyProbabilities(torch.autograd.Function):
     def backward(ctx, G, G_F):
         if G is None and G_F is None:
             return (None,) * 5
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+        G = rt.filled(G, ctx.output_shape, G_F)
         target, weight, F, G, G_F = rt.widened(*ctx.saved_tensors, G, G_F)
         q_axes = ctx.q_axes
         grad_input = grad_target = grad_weight = None
@@ -84,21 +83,16 @@ class _CrossEntropyProbabilities(torch.autograd.Function):
                 ctx.label_smoothing / (target.shape[1] or math.nan),
             )
         if ctx.needs_input_grad[0]:
+            if weight is None:
+                minus_weight_G_target_sum = -G.unsqueeze(1) * target_sum
+            else:
+                minus_weight_G_target_sum = reuse.mul(
+                    rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1), target_sum
+                )
+            grad_F = rt.add_cotangent(minus_weight_G_target_sum, G_F)  # grad_F[n,c,*q]
             if first_order:
-                if weight is None:
-                    grad_F = -G.unsqueeze(1) * target_sum  # grad_F[n,c,*q]
-                else:
-                    grad_F = (rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1)).mul_(
-                        target_sum
-                    )
                 grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
-                minus_weight_G_target_sum = (
-                    -G.unsqueeze(1) * target_sum
-                    if weight is None
-                    else rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1) * target_sum
-                )
-                grad_F = rt.add_cotangent(minus_weight_G_target_sum, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
         if ctx.needs_input_grad[1]:
             if weight is None:

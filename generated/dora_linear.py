@@ -44,12 +44,12 @@ class _DoraLinear(torch.autograd.Function):
         output = (
             input_V_magnitude if bias is None else reuse.add(input_V_magnitude, bias)
         )
-        return output.to(dtype), V, length
+        return output.to(dtype), length, V
 
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, weight, lora_A, lora_B, magnitude, bias, ctx.alpha = inputs
-        output, V, length = result
+        output, length, V = result
         ctx.mark_non_differentiable(length)
         ctx.set_materialize_grads(False)
         ctx.output_shape = output.shape
@@ -57,54 +57,40 @@ class _DoraLinear(torch.autograd.Function):
             input, weight, lora_A, lora_B, magnitude, bias
         )
         ctx.lora_A_shape = lora_A.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
             input,
-            lora_A if ctx.needs_input_grad[3] else None,
-            lora_B if ctx.needs_input_grad[2] else None,
+            lora_A if needs[3] else None,
+            lora_B if needs[2] else None,
             magnitude,
-            V,
             length,
+            V if needs[0] or needs[4] else None,
         )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, G_V, _grad_length):
+    def backward(ctx, G, _grad_length, G_V):
         if G is None and G_V is None:
             return (None,) * 7
-        input, lora_A, lora_B, magnitude, V, length = ctx.saved_tensors
-        if G is None:
-            G = G_V.new_zeros(ctx.output_shape)
+        input, lora_A, lora_B, magnitude, length, V = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_V)
         low, wide = ctx.low, ctx.wide
         input, lora_A, lora_B = rt.cast(low, input, lora_A, lora_B)
+        magnitude, length, V, G, G_V = rt.cast(wide, magnitude, length, V, G, G_V)
         b_leading = tuple(range(input.dim() - 1))
         grad_input = grad_weight = grad_lora_A = grad_lora_B = grad_magnitude = None
         grad_bias = None
-        first_order = G_V is None and rt.unrecorded(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
         needs_low_grad_V = needs[2] or needs[3]
         needs_grad_V = needs_low_grad_V or needs[1]
         needs_G_input = needs_grad_V or needs[4]
-        needs_length = needs_grad_V or needs[0] or needs[4]
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            magnitude, V, length, G = rt.cast(wide, magnitude, V, length, G)
-        else:
-            magnitude, V, G, G_V = rt.cast(wide, magnitude, V, G, G_V)
-            if needs_length:
-                length = V.square().sum(1).sqrt().detach()  # length[j]
         if needs_G_input:
             G_input = torch.tensordot(G.to(low), input, (b_leading, b_leading)).to(wide)
         if needs_grad_V:
-            if first_order:
-                magnitude_over_length = magnitude.unsqueeze(1) / length.unsqueeze(1)
-                if ctx.needs_input_grad[4]:
-                    grad_V = magnitude_over_length * G_input  # grad_V[j,k]
-                else:
-                    grad_V = G_input.mul_(magnitude_over_length)  # grad_V[j,k]
-            else:
-                grad_V = rt.add_cotangent(  # grad_V[j,k]
-                    magnitude.unsqueeze(1) / length.unsqueeze(1) * G_input, G_V
-                )
+            grad_V = rt.add_cotangent(  # grad_V[j,k]
+                magnitude.unsqueeze(1) / length.unsqueeze(1) * G_input, G_V
+            )
         if needs_low_grad_V:
             scaled_alpha = ctx.alpha / (ctx.lora_A_shape[0] or math.nan)
             low_grad_V = grad_V.to(low)

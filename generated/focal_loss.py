@@ -62,8 +62,7 @@ class _FocalLoss(torch.autograd.Function):
         if G is None and G_F is None:
             return (None,) * 5
         target, weight, F = ctx.saved_tensors
-        if G is None:
-            G = G_F.new_zeros(ctx.output_shape)
+        G = rt.filled(G, ctx.output_shape, G_F)
         weight, F, G, G_F = rt.widened(weight, F, G, G_F)
         gamma = ctx.gamma
         grad_input = grad_weight = None
@@ -79,21 +78,22 @@ class _FocalLoss(torch.autograd.Function):
                 else G.new_zeros(()).expand(target.shape)
             )
             G_weight = G if weight is None else G * rt.index_select(weight, 0, target)
-            grad_right = G_weight * (right_exp_right - right_to_gamma)
+            G_weight_right = G_weight * (right_exp_right - right_to_gamma)
             if first_order:
-                grad_right_by_target = rt.scatter_add_(
+                G_weight_right_by_target = rt.scatter_add_(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
-                    grad_right.unsqueeze(1),
+                    G_weight_right.unsqueeze(1),
                 )
-                grad_input = rt.log_softmax_backward(grad_right_by_target, F, 1)
+                grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
+                grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
                 G_weight_right_by_target = rt.scatter_add(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
-                    grad_right.unsqueeze(1),
+                    G_weight_right.unsqueeze(1),
                 )
                 grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
                 grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()

@@ -58,74 +58,61 @@ class _InfoNce(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         query, positive_key, ctx.temperature, ctx.reduction = inputs
-        similarity = output[1]
-        ctx.mark_non_differentiable(similarity)
+        loss, similarity = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(query, positive_key)
         ctx.save_for_backward(query, positive_key, similarity)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_similarity):
-        if G is None:
+    def backward(ctx, G, G_similarity):
+        if G is None and G_similarity is None:
             return (None,) * 4
+        G = rt.filled(G, ctx.output_shape, G_similarity)
         low, wide = ctx.low, ctx.wide
-        query, positive_key, similarity, G = rt.cast(wide, *ctx.saved_tensors, G)
+        given = rt.cast(wide, *ctx.saved_tensors, G, G_similarity)
+        query, positive_key, similarity, G, G_similarity = given
         temperature = ctx.temperature
         loss_shape = (query.shape[0],)
         grad_query = grad_positive_key = None
-        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(loss_shape)
-        if first_order:
-            grad_similarity = (  # grad_similarity[n,m]
-                torch.softmax(similarity, 1)
-                .add_(G.new_full(G.shape, -1).diag_embed())
-                .mul_(G.unsqueeze(1))
-            )
-            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = rsqrt_positive_key * positive_key  # keys[n,d]
+        diagonal_of_filled_like_G = G.new_full(G.shape, -1).diag_embed()
+        similarity_sum = reuse.add(
+            torch.softmax(similarity, 1), diagonal_of_filled_like_G
+        )
+        grad_similarity = rt.add_cotangent(  # grad_similarity[n,m]
+            reuse.mul(similarity_sum, G.unsqueeze(1)), G_similarity
+        )
+        rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
+        keys = rsqrt_positive_key * positive_key  # keys[n,d]
         rsqrt_query = query.square().sum(1, keepdim=True).rsqrt()
         queries = rsqrt_query * query  # queries[n,d]
-        if not first_order:
-            rsqrt_positive_key = positive_key.square().sum(1, keepdim=True).rsqrt()
-            keys = rsqrt_positive_key * positive_key  # keys[n,d]
-            low_queries = queries.to(low)
-            similarity = (low_queries @ keys.mT.to(low)).to(wide) / temperature
-            grad_similarity = G.unsqueeze(1) * (
-                torch.softmax(similarity, 1) + G.new_full(G.shape, -1).diag_embed()
-            )
         grad_similarity_similarity = grad_similarity * similarity
-        if first_order:
-            if ctx.needs_input_grad[0]:
-                grad_similarity_quotient = (
-                    (grad_similarity.to(low) @ keys.to(low)).to(wide).div_(temperature)
-                )
-                grad_query = grad_similarity_quotient.addcmul_(
-                    grad_similarity_similarity.sum(1, keepdim=True), queries, value=-1
-                ).mul_(rsqrt_query)
-            if ctx.needs_input_grad[1]:
-                grad_similarity_queries = (
-                    grad_similarity.mT.to(low) @ queries.to(low)
-                ).to(wide)
-                grad_positive_key = (
-                    grad_similarity_queries.div_(temperature)
-                    .addcmul_(
-                        grad_similarity_similarity.sum(0).unsqueeze(1), keys, value=-1
-                    )
-                    .mul_(rsqrt_positive_key)
-                )
-        else:
-            if ctx.needs_input_grad[0]:
-                grad_query = rsqrt_query * (
-                    (grad_similarity.to(low) @ keys.to(low)).to(wide) / temperature
-                    - grad_similarity_similarity.sum(1, keepdim=True) * queries
-                )
-            if ctx.needs_input_grad[1]:
-                grad_positive_key = rsqrt_positive_key * (
-                    (grad_similarity.mT.to(low) @ low_queries).to(wide) / temperature
-                    - grad_similarity_similarity.sum(0).unsqueeze(1) * keys
-                )
+        if ctx.needs_input_grad[0]:
+            grad_similarity_keys = (grad_similarity.to(low) @ keys.to(low)).to(wide)
+            grad_similarity_quotient = reuse.div(grad_similarity_keys, temperature)
+            sum_of_grad_similarity = grad_similarity_similarity.sum(1, keepdim=True)
+            grad_query = reuse.mul(
+                reuse.addcmul(
+                    grad_similarity_quotient, sum_of_grad_similarity, queries, value=-1
+                ),
+                rsqrt_query,
+            )
+        if ctx.needs_input_grad[1]:
+            grad_similarity_queries = (grad_similarity.mT.to(low) @ queries.to(low)).to(
+                wide
+            )
+            grad_similarity_quotient2 = reuse.div(grad_similarity_queries, temperature)
+            spread_grad_similarity = grad_similarity_similarity.sum(0).unsqueeze(1)
+            grad_positive_key = reuse.mul(
+                reuse.addcmul(
+                    grad_similarity_quotient2, spread_grad_similarity, keys, value=-1
+                ),
+                rsqrt_positive_key,
+            )
         return grad_query, grad_positive_key, None, None
 
 
@@ -156,7 +143,7 @@ class _InfoNceDual(rt.Dual, _InfoNce):
         sum_of_d_similarity = (d_similarity * torch.softmax(similarity, 1)).sum(1)
         d_loss = sum_of_d_similarity - d_similarity.diagonal(0, 0, 1)
         d_loss = rt.reduced(d_loss, reduction)
-        return d_loss, None
+        return d_loss, d_similarity
 
 
 def info_nce(

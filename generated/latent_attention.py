@@ -55,75 +55,63 @@ class _LatentAttention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query, query_turned, latent, key_turned, Wk, Wv, ctx.scale = inputs
-        _, V, K, P = result
-        ctx.mark_non_differentiable(V, K, P)
+        output, V, K, P = result
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.low, ctx.wide = rt.product_dtypes(
             query, query_turned, latent, key_turned, Wk, Wv
         )
+        ctx.query_shape = query.shape
+        needs = ctx.needs_input_grad
         ctx.save_for_backward(
-            query,
-            query_turned,
-            latent,
-            key_turned,
-            Wk,
-            Wv,
+            query if needs[2] or needs[4] else None,
+            query_turned if needs[3] else None,
+            latent if needs[4] or needs[5] else None,
+            key_turned if needs[1] else None,
+            Wk if needs[2] else None,
+            Wv if needs[2] else None,
             V,
-            K if ctx.needs_input_grad[0] else None,
+            K if needs[0] else None,
             P,
         )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_V, _grad_K, _grad_P):
-        if G is None:
+    def backward(ctx, G, G_V, G_K, G_P):
+        if G is None and G_V is None and G_K is None and G_P is None:
             return (None,) * 7
         query, query_turned, latent, key_turned, Wk, Wv, V, K, P = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_V, G_K, G_P)
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query, query_turned, latent, key_turned, Wk, Wv, V, K, G)
         query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
-        P = rt.cast(wide, P)
+        P, G_V, G_K, G_P = rt.cast(wide, P, G_V, G_K, G_P)
         scale = ctx.scale
+        query_shape = ctx.query_shape
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
         grad_Wv = None
-        first_order = rt.unrecorded(G)
+        first_order = G_V is None and G_K is None and G_P is None and rt.unrecorded(G)
         needs = ctx.needs_input_grad
         needs_grad_V = needs[2] or needs[5]
-        needs_grad_K = needs[2] or needs[4]
+        needs_low_grad_K = needs[2] or needs[4]
         needs_flat_grad_S = needs[1] or needs[3]
-        needs_grad_S = needs_flat_grad_S or needs_grad_K or needs[0]
+        needs_grad_S = needs_flat_grad_S or needs_low_grad_K or needs[0]
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            K = torch.einsum("bjl,hdl->bhjd", latent, Wk)  # K[b,h,j,d]
-            flat_query_turned = rt.flatten(query_turned, 1, 2)
-            query_turned_key_turned = flat_query_turned @ key_turned.mT
-            S = scale * (
-                query @ K.mT
-                + rt.unflatten(
-                    query_turned_key_turned, 1, (query.shape[1], query.shape[2])
-                )
-            ).to(wide)
-            positions_of_query = rt.positions(query.shape[2], G)
-            latent_below = rt.positions(
-                latent.shape[1], G
-            ) <= positions_of_query.unsqueeze(1)
-            P = torch.softmax(  # P[b,h,i,j]
-                torch.where(latent_below, S, torch.finfo(wide).min), 3
-            ).tril()
-            if needs_grad_S:
-                V = torch.einsum("bjl,hel->bhje", latent, Wv)  # V[b,h,j,e]
         if needs_grad_S:
-            grad_P = (G @ V.mT).to(wide)  # grad_P[b,h,i,j]
+            grad_P = rt.add_cotangent((G @ V.mT).to(wide), G_P)  # grad_P[b,h,i,j]
             if first_order:
                 grad_S = torch._softmax_backward_data(grad_P, P, 3, P.dtype)
             else:
                 grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
         if needs_flat_grad_S:
             flat_grad_S = rt.flatten(grad_S, 1, 2)
-        if needs_grad_K:
-            grad_K = reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale).to(low)
+        if needs_low_grad_K:
+            grad_K = rt.add_cotangent(  # grad_K[b,h,j,d]
+                reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale), G_K
+            )
+            low_grad_K = grad_K.to(low)
         if needs_grad_V:
-            grad_V = P.mT.to(low) @ G  # grad_V[b,h,j,e]
+            grad_V = rt.add_cotangent((P.mT.to(low) @ G).to(wide), G_V).to(low)
         if needs[0]:
             grad_query = reuse.mul((grad_S.to(low) @ K).to(wide), scale)
         if needs[1]:
@@ -131,7 +119,7 @@ class _LatentAttention(torch.autograd.Function):
                 flat_grad_S_key_turned = flat_grad_S.to(low) @ key_turned
                 grad_query_turned = (
                     rt.unflatten(
-                        flat_grad_S_key_turned, 1, (query.shape[1], query.shape[2])
+                        flat_grad_S_key_turned, 1, (query_shape[1], query_shape[2])
                     )
                     .to(wide)
                     .mul_(scale)
@@ -140,23 +128,18 @@ class _LatentAttention(torch.autograd.Function):
                 grad_query_turned = scale * rt.unflatten(
                     flat_grad_S.to(low) @ key_turned,
                     1,
-                    (query.shape[1], query.shape[2]),
+                    (query_shape[1], query_shape[2]),
                 ).to(wide)
         if needs[2]:
-            grad_latent = torch.einsum("bhjd,hdl->bjl", grad_K, Wk) + torch.einsum(
+            grad_latent = torch.einsum("bhjd,hdl->bjl", low_grad_K, Wk) + torch.einsum(
                 "bhje,hel->bjl", grad_V, Wv
             )
         if needs[3]:
-            if first_order:
-                grad_key_turned = scale * (
-                    flat_grad_S.mT.to(low) @ rt.flatten(query_turned, 1, 2)
-                ).to(wide)
-            else:
-                grad_key_turned = scale * (
-                    flat_grad_S.mT.to(low) @ flat_query_turned
-                ).to(wide)
+            grad_key_turned = scale * (
+                flat_grad_S.mT.to(low) @ rt.flatten(query_turned, 1, 2)
+            ).to(wide)
         if needs[4]:
-            grad_Wk = torch.einsum("bhjd,bjl->hdl", grad_K, latent)
+            grad_Wk = torch.einsum("bhjd,bjl->hdl", low_grad_K, latent)
         if needs[5]:
             grad_Wv = torch.einsum("bhje,bjl->hel", grad_V, latent)
         grads = grad_query, grad_query_turned, grad_latent, grad_key_turned, grad_Wk

@@ -58,69 +58,38 @@ class _LennardJones(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         position, ctx.sigma, ctx.epsilon = inputs
-        _, centre, squared = output
-        ctx.mark_non_differentiable(centre, squared)
+        energy, centre, squared = output
+        ctx.mark_non_differentiable(centre)
         ctx.set_materialize_grads(False)
+        ctx.output_shape = energy.shape
         ctx.save_for_backward(position, centre, squared)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_centre, _grad_squared):
-        if G is None:
+    def backward(ctx, G, _grad_centre, G_squared):
+        if G is None and G_squared is None:
             return (None,) * 3
-        position, centre, squared, G = rt.widened(*ctx.saved_tensors, G)
-        first_order = rt.unrecorded(G)
-        if not first_order:
-            detached_position = position.detach()
-            mean_of_position = detached_position.mean(0)
-            centre = torch.where(
-                2 * mean_of_position.square() > detached_position.square().mean(0),
-                mean_of_position,
-                0,
-            )
+        G = rt.filled(G, ctx.output_shape, G_squared)
+        given = rt.widened(*ctx.saved_tensors, G, G_squared)
+        position, centre, squared, G, G_squared = given
+        reuse = rt.reuse(G)
         position_centred = position - centre
-        if not first_order:
-            sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
-            position_centred_sum = (
-                sum_of_position_centred + sum_of_position_centred.squeeze(1)
-            )
-            squared = torch.addmm(  # squared[n,m]
-                position_centred_sum, position_centred, position_centred.mT, alpha=-2
-            ).clamp_min(0)
         positions_of_position = rt.positions(position.shape[0], G)
         safe_squared = torch.where(
             positions_of_position.unsqueeze(1) < positions_of_position, squared, 1
         )
-        if first_order:
-            near = (safe_squared**-3).mul_(ctx.sigma**6).triu_(1)  # near[n,m]
-            G_near_over_safe_squared = (
-                (ctx.epsilon * G * near).mul_(12 - 24 * near).div_(safe_squared)
-            )
-            grad_squared = G_near_over_safe_squared.triu_(1)  # grad_squared[n,m]
-        else:
-            near = (ctx.sigma**6 * safe_squared**-3).triu(1)  # near[n,m]
-            grad_squared = (  # grad_squared[n,m]
-                ctx.epsilon * G * near * (12 - 24 * near) / safe_squared
-            ).triu(1)
+        near = reuse.triu(reuse.mul(safe_squared**-3, ctx.sigma**6), 1)  # near[n,m]
+        G_near = reuse.mul(ctx.epsilon * G * near, 12 - 24 * near)
+        grad_squared = rt.add_cotangent(  # grad_squared[n,m]
+            reuse.triu(reuse.div(G_near, safe_squared), 1), G_squared
+        )
         grad_squared_position_centred = (
             2 * (grad_squared.sum(0) + grad_squared.sum(1))
         ).unsqueeze(1) * position_centred
         grad_squared_sum = grad_squared + grad_squared.mT
-        if first_order:
-            grad_position = torch.addmm(
-                grad_squared_position_centred,
-                grad_squared_sum,
-                position_centred,
-                alpha=-2,
-                out=grad_squared_position_centred,
-            )
-        else:
-            grad_position = torch.addmm(
-                grad_squared_position_centred,
-                grad_squared_sum,
-                position_centred,
-                alpha=-2,
-            )
+        grad_position = reuse.addmm(
+            grad_squared_position_centred, grad_squared_sum, position_centred, alpha=-2
+        )
         return grad_position, None, None
 
 
@@ -162,7 +131,7 @@ class _LennardJonesDual(rt.Dual, _LennardJones):
             * epsilon
             * (d_squared * (near * (1 - 2 * near)) / safe_squared).triu(1).sum()
         )
-        return d_energy, None, None
+        return d_energy, None, d_squared
 
 
 def lennard_jones(

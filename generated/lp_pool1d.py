@@ -35,50 +35,43 @@ class _LpPool1d(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         input, ctx.norm_type, ctx.kernel_size, ctx.stride = inputs
-        total = result[1]
-        ctx.mark_non_differentiable(total)
+        output, total = result
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.save_for_backward(input, total)
 
     @staticmethod
-    def backward(ctx, G, _grad_total):
-        if G is None:
+    def backward(ctx, G, G_total):
+        if G is None and G_total is None:
             return (None,) * 4
-        input, total, G = rt.widened(*ctx.saved_tensors, G)
+        G = rt.filled(G, ctx.output_shape, G_total)
+        input, total, G, G_total = rt.widened(*ctx.saved_tensors, G, G_total)
         norm_type = ctx.norm_type
-        first_order = rt.unrecorded(G)
-        if not first_order:
-            windows_of_input = input.unfold(2, ctx.kernel_size, ctx.stride)
-            total = (windows_of_input**norm_type).sum(3)  # total[n,c,u]
+        kernel_size = ctx.kernel_size
+        stride = ctx.stride
+        reuse = rt.reuse(G)
         total_nonzero = total != 0
-        if first_order:
-            grad_total = rt.keep_where_(  # grad_total[n,c,u]
-                (total ** (1 / norm_type - 1)).mul_(G).div_(norm_type), total_nonzero
-            )
-        else:
-            G_total = G * torch.where(total_nonzero, total, 1) ** (1 / norm_type - 1)
-            grad_total = torch.where(total_nonzero, G_total / norm_type, 0)
-            spread_total_nonzero = total_nonzero.unsqueeze(2)
-        positions_of_kernel_size = rt.positions(ctx.kernel_size, G).unsqueeze(1)
-        kernel_size_sum = positions_of_kernel_size + ctx.stride * rt.positions(
+        total_G = reuse.mul(
+            rt.guarded(total, total_nonzero, 1) ** (1 / norm_type - 1), G
+        )
+        grad_total = rt.add_cotangent(  # grad_total[n,c,u]
+            rt.keep_where_(reuse.div(total_G, norm_type), total_nonzero), G_total
+        )
+        spread_total_nonzero = total_nonzero.unsqueeze(2)
+        positions_of_kernel_size = rt.positions(kernel_size, G).unsqueeze(1)
+        kernel_size_sum = positions_of_kernel_size + stride * rt.positions(
             G.shape[2], G
         )
-        if first_order:
-            input_grad_total = (
-                input.unfold(2, ctx.kernel_size, ctx.stride).mT ** (norm_type - 1)
-            ).mul_(grad_total.unsqueeze(2))
-            masked_input = rt.keep_where_(input_grad_total, total_nonzero.unsqueeze(2))
-            grad_input = rt.index_add_(
-                G.new_zeros(input.shape), 2, kernel_size_sum, masked_input
-            ).mul_(norm_type)
-        else:
-            grad_total_input = grad_total.unsqueeze(2) * torch.where(
-                spread_total_nonzero, windows_of_input.mT, 1
-            ) ** (norm_type - 1)
-            masked_grad_total = torch.where(spread_total_nonzero, grad_total_input, 0)
-            grad_input = norm_type * rt.index_add(
-                G.new_zeros(input.shape), 2, kernel_size_sum, masked_grad_total
-            )
+        input_grad_total = reuse.mul(
+            rt.guarded(input.unfold(2, kernel_size, stride).mT, spread_total_nonzero, 1)
+            ** (norm_type - 1),
+            grad_total.unsqueeze(2),
+        )
+        masked_input = rt.keep_where_(input_grad_total, spread_total_nonzero)
+        masked_input_by_sum = rt.index_add_(
+            G.new_zeros(input.shape), 2, kernel_size_sum, masked_input
+        )
+        grad_input = reuse.mul(masked_input_by_sum, norm_type)
         return grad_input, None, None, None
 
 
@@ -89,20 +82,18 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
         d_input = tangents[0]
         input, d_input = rt.widened(input, d_input)
         windows_of_input = input.unfold(2, kernel_size, stride)
+        d_total = norm_type * (
+            d_input.unfold(2, kernel_size, stride) * windows_of_input ** (norm_type - 1)
+        ).sum(3)
         total = (windows_of_input**norm_type).sum(3)  # total[n,c,u]
         total_nonzero = total != 0
         safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (
             1 / norm_type - 1
         )
-        sum_of_d_input_input = (
-            d_input.unfold(2, kernel_size, stride)
-            * torch.where(total_nonzero.unsqueeze(3), windows_of_input, 1)
-            ** (norm_type - 1)
-        ).sum(3)
         d_output = torch.where(
-            total_nonzero, safe_total_to_scale * sum_of_d_input_input, 0
+            total_nonzero, d_total * safe_total_to_scale / norm_type, 0
         )
-        return d_output, None
+        return d_output, d_total
 
 
 def lp_pool1d(

@@ -103,39 +103,22 @@ class _Mmd(torch.autograd.Function):
         grad_X = grad_Y = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            X_difference = X - centre2
-            Y_centred = Y - centre2
-        else:
+        if not first_order:
             minus_gamma = -ctx.gamma
-            detached_Y = Y.detach()
-            mean_of_detached_Y = detached_Y.mean(0)
-            masked_detached_Y = torch.where(
-                2 * mean_of_detached_Y.square() > detached_Y.square().mean(0),
-                mean_of_detached_Y,
-                0,
-            )
-            X_difference = X - masked_detached_Y
-            Y_centred = Y - masked_detached_Y
+        X_minus_centre2 = X - centre2
+        Y_centred = Y - centre2
+        if not first_order:
             sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
             spread_Y_centred = sum_of_Y_centred.squeeze(1)
-            X_difference_sum = (
-                X_difference.square().sum(1, keepdim=True) + spread_Y_centred
+            sum_of_X_sum = (
+                X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
             )
-            X_difference_difference = torch.addmm(
-                X_difference_sum, X_difference, Y_centred.mT, alpha=-2
+            sum_of_X_sum_difference = torch.addmm(
+                sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
             )
-            Kxy = (minus_gamma * X_difference_difference.clamp_min(0)).exp()  # Kxy[i,l]
+            Kxy = (minus_gamma * sum_of_X_sum_difference.clamp_min(0)).exp()  # Kxy[i,l]
         gamma_G = ctx.gamma * G
         if ctx.needs_input_grad[0]:
-            if not first_order:
-                detached_X = X.detach()
-                mean_of_detached_X = detached_X.mean(0)
-                centre = torch.where(
-                    2 * mean_of_detached_X.square() > detached_X.square().mean(0),
-                    mean_of_detached_X,
-                    0,
-                )
             X_centred = X - centre
             if not first_order:
                 sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
@@ -144,8 +127,8 @@ class _Mmd(torch.autograd.Function):
                     X_centred_sum, X_centred, X_centred.mT, alpha=-2
                 )
                 Kxx = (minus_gamma * X_centred_sum_difference.clamp_min(0)).exp()
-            Kxy_difference = reuse.sub(
-                Kxy.sum(1, keepdim=True) * X_difference, Kxy @ Y_centred
+            sum_of_Kxy_X_difference = reuse.sub(
+                Kxy.sum(1, keepdim=True) * X_minus_centre2, Kxy @ Y_centred
             )
             scaled_Kxx = reuse.mul(
                 reuse.sub(Kxx @ X_centred, Kxx.sum(1, keepdim=True) * X_centred),
@@ -153,7 +136,8 @@ class _Mmd(torch.autograd.Function):
             )
             grad_X = reuse.mul(
                 reuse.add(
-                    scaled_Kxx, reuse.mul(Kxy_difference, 4 / (Y.shape[0] or math.nan))
+                    scaled_Kxx,
+                    reuse.mul(sum_of_Kxy_X_difference, 4 / (Y.shape[0] or math.nan)),
                 ),
                 gamma_G / X.shape[0],
             )
@@ -171,7 +155,8 @@ class _Mmd(torch.autograd.Function):
             )
             scaled_Kxy_difference = reuse.mul(
                 reuse.sub(
-                    reuse.mul(Y_centred, Kxy.sum(0).unsqueeze(1)), Kxy.mT @ X_difference
+                    reuse.mul(Y_centred, Kxy.sum(0).unsqueeze(1)),
+                    Kxy.mT @ X_minus_centre2,
                 ),
                 4 / (X.shape[0] or math.nan),
             )

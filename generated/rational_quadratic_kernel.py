@@ -66,14 +66,6 @@ class _RationalQuadraticKernel(torch.autograd.Function):
         grad_x1 = grad_x2 = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            detached_x2 = x2.detach()
-            mean_of_detached_x2 = detached_x2.mean(-2)
-            centre = torch.where(
-                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-                mean_of_detached_x2,
-                0,
-            )
         x1_centred = x1 - centre.unsqueeze(-2)
         if first_order:
             grad_D = (  # grad_D[*b,i,j]

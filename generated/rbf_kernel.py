@@ -58,32 +58,22 @@ class _RbfKernel(torch.autograd.Function):
             return (None,) * 3
         x1, x2, K, centre, G = rt.widened(*ctx.saved_tensors, G)
         grad_x1 = grad_x2 = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            detached_x2 = x2.detach()
-            mean_of_detached_x2 = detached_x2.mean(-2)
-            centre = torch.where(
-                2 * mean_of_detached_x2.square() > detached_x2.square().mean(-2),
-                mean_of_detached_x2,
-                0,
-            )
+        reuse = rt.reuse(G)
         x2_centred = x2 - centre.unsqueeze(-2)
         x1_centred = x1 - centre.unsqueeze(-2)
         twice_gamma = 2 * ctx.gamma
         G_K = G * K
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul(
-                reuse.addcmul(
-                    G_K @ x2_centred, G_K.sum(-1, keepdim=True), x1_centred, value=-1
-                ),
-                twice_gamma,
+            sum_of_G_K = G_K.sum(-1, keepdim=True)
+            G_K_x2_centred_difference = reuse.addcmul(
+                G_K @ x2_centred, sum_of_G_K, x1_centred, value=-1
             )
+            grad_x1 = reuse.mul(G_K_x2_centred_difference, twice_gamma)
         if ctx.needs_input_grad[1]:
+            spread_sum_of_G_K = G_K.sum(-2).unsqueeze(-1)
+            G_K_x1_centred = G_K.mT @ x1_centred
             grad_x2 = reuse.mul(
-                reuse.addcmul(
-                    G_K.mT @ x1_centred, G_K.sum(-2).unsqueeze(-1), x2_centred, value=-1
-                ),
+                reuse.addcmul(G_K_x1_centred, spread_sum_of_G_K, x2_centred, value=-1),
                 twice_gamma,
             )
         return grad_x1, grad_x2, None

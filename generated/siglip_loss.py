@@ -49,97 +49,62 @@ class _SiglipLoss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         image, text, log_scale, bias = inputs
-        logits = output[1]
-        ctx.mark_non_differentiable(logits)
+        loss, logits = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(image, text, log_scale, bias)
-        ctx.save_for_backward(image, text, log_scale, bias, logits)
+        ctx.save_for_backward(image, text, log_scale, logits)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_logits):
-        if G is None:
+    def backward(ctx, G, G_logits):
+        if G is None and G_logits is None:
             return (None,) * 4
-        image, text, log_scale, bias, logits = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_logits)
         low, wide = ctx.low, ctx.wide
+        given = rt.cast(wide, *ctx.saved_tensors, G, G_logits)
+        image, text, log_scale, logits, G, G_logits = given
         grad_image = grad_text = grad_log_scale = grad_bias = None
-        if rt.unrecorded(G):
-            given = rt.cast(wide, image, text, log_scale, logits, G)
-            image, text, log_scale, logits, G = given
-            needs = ctx.needs_input_grad
-            label = (  # label[n,m]
-                G.new_full(logits.shape, -1)
-                .add_(G.new_full((image.shape[0],), 2).diag_embed())
-                .to(torch.int64)
-            )
-            to_label = label.to(G.dtype)
-            sigmoid_logits = (logits * to_label).neg_().sigmoid_()
-            grad_logits = to_label.mul_(-G / image.shape[0]).mul_(sigmoid_logits)
-            if needs[0] or needs[1] or needs[2]:
-                rsqrt_text = text.square().sum(1, keepdim=True).rsqrt()
-                texts = rsqrt_text * text  # texts[n,d]
-                exp_log_scale = log_scale.exp()
-                rsqrt_image = image.square().sum(1, keepdim=True).rsqrt()
-                images = rsqrt_image * image  # images[n,d]
-            if needs[1] or needs[2]:
-                grad_logits_images = (grad_logits.mT.to(low) @ images.to(low)).to(wide)
-            if needs[0]:
-                grad_logits_texts = (grad_logits.to(low) @ texts.to(low)).to(wide)
-                grad_images = grad_logits_texts.mul_(exp_log_scale)  # grad_images[n,d]
-                sum_of_grad_images = (grad_images * images).sum(1, keepdim=True)
-                grad_image = torch.addcmul(
-                    grad_images, sum_of_grad_images, images, value=-1
-                ).mul_(rsqrt_image)
-            if needs[1]:
-                if ctx.needs_input_grad[2]:
-                    grad_texts = exp_log_scale * grad_logits_images  # grad_texts[n,d]
-                else:
-                    grad_texts = grad_logits_images.mul_(exp_log_scale)
-                grad_text = torch.addcmul(
-                    grad_texts,
-                    (grad_texts * texts).sum(1, keepdim=True),
-                    texts,
-                    value=-1,
-                ).mul_(rsqrt_text)
-            if needs[2]:
-                grad_log_scale = exp_log_scale * grad_logits_images.mul_(texts).sum()
-            if needs[3]:
-                grad_bias = grad_logits.sum()
-            return grad_image, grad_text, grad_log_scale, grad_bias
-        image, text, log_scale, bias, G = rt.cast(wide, image, text, log_scale, bias, G)
-        label = (  # label[n,m]
-            G.new_full((image.shape[0], image.shape[0]), -1)
-            + G.new_full((image.shape[0],), 2).diag_embed()
+        reuse = rt.reuse(G)
+        needs = ctx.needs_input_grad
+        label = reuse.add(  # label[n,m]
+            G.new_full(logits.shape, -1), G.new_full((image.shape[0],), 2).diag_embed()
         ).to(torch.int64)
-        rsqrt_image = image.square().sum(1, keepdim=True).rsqrt()
-        images = rsqrt_image * image  # images[n,d]
-        rsqrt_text = text.square().sum(1, keepdim=True).rsqrt()
-        texts = rsqrt_text * text  # texts[n,d]
-        low_images = images.to(low)
-        exp_log_scale = log_scale.exp()
-        exp_log_scale_low_images = exp_log_scale * (low_images @ texts.mT.to(low)).to(
-            wide
-        )
-        logits = bias + exp_log_scale_low_images  # logits[n,m]
         to_label = label.to(G.dtype)
-        sigmoid_logits = (-logits * to_label).sigmoid()
-        grad_logits = -G / image.shape[0] * to_label * sigmoid_logits
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_logits_low_images = (grad_logits.mT.to(low) @ low_images).to(wide)
-        if ctx.needs_input_grad[0]:
+        sigmoid_logits = reuse.sigmoid(reuse.neg(logits * to_label))
+        to_label_scaled_minus_G = reuse.mul(to_label, -G / image.shape[0])
+        grad_logits = rt.add_cotangent(  # grad_logits[n,m]
+            reuse.mul(to_label_scaled_minus_G, sigmoid_logits), G_logits
+        )
+        if needs[0] or needs[1] or needs[2]:
+            rsqrt_text = text.square().sum(1, keepdim=True).rsqrt()
+            texts = rsqrt_text * text  # texts[n,d]
+            exp_log_scale = log_scale.exp()
+            rsqrt_image = image.square().sum(1, keepdim=True).rsqrt()
+            images = rsqrt_image * image  # images[n,d]
+        if needs[1] or needs[2]:
+            grad_logits_images = (grad_logits.mT.to(low) @ images.to(low)).to(wide)
+        if needs[0]:
             grad_logits_texts = (grad_logits.to(low) @ texts.to(low)).to(wide)
-            grad_images = exp_log_scale * grad_logits_texts  # grad_images[n,d]
-            grad_image = rsqrt_image * (
-                grad_images - (grad_images * images).sum(1, keepdim=True) * images
+            grad_images = reuse.mul(grad_logits_texts, exp_log_scale)
+            sum_of_grad_images = (grad_images * images).sum(1, keepdim=True)
+            grad_image = reuse.mul(
+                torch.addcmul(grad_images, sum_of_grad_images, images, value=-1),
+                rsqrt_image,
             )
-        if ctx.needs_input_grad[1]:
-            grad_texts = exp_log_scale * grad_logits_low_images  # grad_texts[n,d]
-            grad_text = rsqrt_text * (
-                grad_texts - (grad_texts * texts).sum(1, keepdim=True) * texts
+        if needs[1]:
+            if ctx.needs_input_grad[2]:
+                grad_texts = exp_log_scale * grad_logits_images  # grad_texts[n,d]
+            else:
+                grad_texts = reuse.mul(grad_logits_images, exp_log_scale)
+            sum_of_grad_texts = (grad_texts * texts).sum(1, keepdim=True)
+            grad_text = reuse.mul(
+                torch.addcmul(grad_texts, sum_of_grad_texts, texts, value=-1),
+                rsqrt_text,
             )
-        if ctx.needs_input_grad[2]:
-            grad_log_scale = exp_log_scale * (grad_logits_low_images * texts).sum()
-        if ctx.needs_input_grad[3]:
+        if needs[2]:
+            grad_log_scale = exp_log_scale * reuse.mul(grad_logits_images, texts).sum()
+        if needs[3]:
             grad_bias = grad_logits.sum()
         return grad_image, grad_text, grad_log_scale, grad_bias
 

@@ -39,66 +39,48 @@ class _SimpoLoss(torch.autograd.Function):
         u2 = better - worse
         loss = -torch.nn.functional.logsigmoid(beta * u2 - gamma)
         loss = rt.reduced(loss, reduction).to(dtype)
-        return loss, u2
+        return loss, better, worse
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        chosen, rejected = inputs[:2]
+        chosen, _ = inputs[:2]
         chosen_mask, rejected_mask, ctx.beta, ctx.gamma, ctx.reduction = inputs[2:]
-        u2 = output[1]
-        ctx.mark_non_differentiable(u2)
+        loss, better, worse = output
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(chosen, rejected, chosen_mask, rejected_mask, u2)
+        ctx.output_shape = loss.shape
+        ctx.loss_shape = (chosen.shape[0],)
+        ctx.save_for_backward(
+            chosen_mask if ctx.needs_input_grad[0] else None,
+            rejected_mask if ctx.needs_input_grad[1] else None,
+            better,
+            worse,
+        )
 
     @staticmethod
-    def backward(ctx, G, _grad_u2):
-        if G is None:
+    def backward(ctx, G, G_better, G_worse):
+        if G is None and G_better is None and G_worse is None:
             return (None,) * 7
-        chosen, rejected, chosen_mask, rejected_mask, u2 = ctx.saved_tensors
+        chosen_mask, rejected_mask, better, worse = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_better, G_worse)
+        given = rt.widened(better, worse, G, G_better, G_worse)
+        better, worse, G, G_better, G_worse = given
         beta = ctx.beta
-        loss_shape = (chosen.shape[0],)
         grad_chosen = grad_rejected = None
-        if rt.unrecorded(G):
-            u2, G = rt.widened(u2, G)
-            G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-            G = G.expand(loss_shape)
-            beta_u2_minus_gamma = beta * u2 - ctx.gamma
-            sigmoid_minus_u2 = (-beta_u2_minus_gamma).sigmoid().unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                sum_of_chosen_mask = chosen_mask.sum(1, keepdim=True).to(G.dtype)
-                grad_chosen = rt.where(
-                    chosen_mask,
-                    (-beta * G).unsqueeze(1) * sigmoid_minus_u2 / sum_of_chosen_mask,
-                    0,
-                )
-            if ctx.needs_input_grad[1]:
-                sum_of_rejected_mask = rejected_mask.sum(1, keepdim=True).to(G.dtype)
-                grad_rejected = rt.where(
-                    rejected_mask,
-                    (beta * G).unsqueeze(1) * sigmoid_minus_u2 / sum_of_rejected_mask,
-                    0,
-                )
-            return grad_chosen, grad_rejected, None, None, None, None, None
-        chosen, rejected, G = rt.widened(chosen, rejected, G)
-        G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-        G = G.expand(loss_shape)
-        sum_of_chosen_mask = chosen_mask.sum(1, keepdim=True)
-        sum_of_masked_chosen = rt.where(chosen_mask, chosen, 0).sum(1)
-        better = sum_of_masked_chosen / sum_of_chosen_mask.squeeze(1).to(G.dtype)
-        sum_of_rejected_mask = rejected_mask.sum(1, keepdim=True)
-        sum_of_masked_rejected = rt.where(rejected_mask, rejected, 0).sum(1)
-        worse = sum_of_masked_rejected / sum_of_rejected_mask.squeeze(1).to(G.dtype)
+        G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         beta_better_minus_gamma = beta * (better - worse) - ctx.gamma
-        sigmoid_minus_better = (-beta_better_minus_gamma).sigmoid().unsqueeze(1)
+        sigmoid_minus_better = (-beta_better_minus_gamma).sigmoid()
         if ctx.needs_input_grad[0]:
-            minus_beta_G_better = (-beta * G).unsqueeze(1) * sigmoid_minus_better
+            grad_better = rt.add_cotangent(-beta * G * sigmoid_minus_better, G_better)
             grad_chosen = rt.where(
-                chosen_mask, minus_beta_G_better / sum_of_chosen_mask.to(G.dtype), 0
+                chosen_mask,
+                grad_better.unsqueeze(1) / chosen_mask.sum(1, keepdim=True).to(G.dtype),
+                0,
             )
         if ctx.needs_input_grad[1]:
-            beta_G_better = (beta * G).unsqueeze(1) * sigmoid_minus_better
+            grad_worse = rt.add_cotangent(beta * G * sigmoid_minus_better, G_worse)
+            sum_of_rejected_mask = rejected_mask.sum(1, keepdim=True).to(G.dtype)
             grad_rejected = rt.where(
-                rejected_mask, beta_G_better / sum_of_rejected_mask.to(G.dtype), 0
+                rejected_mask, grad_worse.unsqueeze(1) / sum_of_rejected_mask, 0
             )
         return grad_chosen, grad_rejected, None, None, None, None, None
 

@@ -70,7 +70,7 @@ class _SsimLoss(torch.autograd.Function):
         )
         both = reuse.addcmul(split_first.to(wide), wide_m, wide_k, value=-1)
         c2 = first.new_full((), 0.0009 * data_range_squared)
-        u3 = reuse.add(reuse.mul(both, 2), c2)
+        u3 = reuse.add(2 * both, c2)
         conv_single_channel_with_first = rt.conv_single_channel(
             first.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
         )
@@ -85,132 +85,73 @@ class _SsimLoss(torch.autograd.Function):
             0, (first.shape[0], first.shape[1])
         )
         t = reuse.sub(split_second.to(wide), wide_k_squared)  # t[n,c,i,j]
-        form = u3 / reuse.add(s + t, c2)  # form[n,c,i,j]
+        form = reuse.div(u3, reuse.add(s + t, c2))  # form[n,c,i,j]
         loss = (1 - reuse.mul(light, form).mean()).to(dtype)
-        return loss, m, k, u3, s, t
+        return loss, m, k, both, s, t
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         first, second, window, ctx.data_range = inputs
-        _, m, k, u3, s, t = output
-        ctx.mark_non_differentiable(m, k, u3, s, t)
+        loss, m, k, both, s, t = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(first, second, window)
-        ctx.save_for_backward(first, second, window, m, k, u3, s, t)
+        ctx.window_shape = window.shape
+        ctx.save_for_backward(
+            first,
+            second,
+            window if ctx.needs_input_grad[0] or ctx.needs_input_grad[1] else None,
+            m,
+            k,
+            both,
+            s,
+            t,
+        )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_m, _grad_k, _grad_u3, _grad_s, _grad_t):
-        if G is None:
+    def backward(ctx, G, G_m, G_k, G_both, G_s, G_t):
+        if G is None and G_m is None and G_k is None and G_both is None and G_s is None and G_t is None:
             return (None,) * 4
+        G = rt.filled(G, ctx.output_shape, G_m, G_k, G_both, G_s, G_t)
         low, wide = ctx.low, ctx.wide
-        first, second, window, m, k, u3, s, t, G = rt.cast(wide, *ctx.saved_tensors, G)
+        given = rt.cast(wide, *ctx.saved_tensors, G, G_m, G_k, G_both, G_s, G_t)
+        first, second, window, m, k, both, s, t, G, G_m, G_k, G_both, G_s, G_t = given
+        window_shape = ctx.window_shape
         grad_first = grad_second = grad_window = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            low_first = rt.flatten(first, 0, 1).unsqueeze(1).to(low)
-            low_window = window.unsqueeze(0).unsqueeze(1).to(low)
-            m = rt.unflatten(  # m[n,c,i,j]
-                rt.conv_single_channel(low_first, low_window).squeeze(1),
-                0,
-                (first.shape[0], first.shape[1]),
-            )
-            low_second = rt.flatten(second, 0, 1).unsqueeze(1).to(low)
-            k = rt.unflatten(  # k[n,c,i,j]
-                rt.conv_single_channel(low_second, low_window).squeeze(1),
-                0,
-                (first.shape[0], first.shape[1]),
-            )
+        reuse = rt.reuse(G)
         data_range_squared = ctx.data_range**2
         c1 = G.new_full((), 0.0001 * data_range_squared)
-        if first_order:
-            m_sum = m.square().add_(k.square()).add_(c1)
-            twice_m = 2 * m
-            light = torch.addcmul(c1, twice_m, k).div_(m_sum)  # light[n,c,i,j]
-        else:
-            wide_m = m.to(wide)
-            wide_m_squared = wide_m.square()
-            wide_k = k.to(wide)
-            wide_k_squared = wide_k.square()
-            wide_m_squared_sum = wide_m_squared + wide_k_squared + c1
-            twice_wide_m = 2 * wide_m
-            light = (twice_wide_m * wide_k + c1) / wide_m_squared_sum  # light[n,c,i,j]
-            first_second = rt.flatten(first * second, 0, 1).unsqueeze(1).to(low)
-            conv_single_channel = rt.unflatten(
-                rt.conv_single_channel(first_second, low_window).squeeze(1),
-                0,
-                (first.shape[0], first.shape[1]),
-            )
-            both = conv_single_channel.to(wide) - wide_m * wide_k  # both[n,c,i,j]
+        m_sum = reuse.add(reuse.add(m.square(), k.square()), c1)
+        twice_m = 2 * m
+        light = reuse.div(torch.addcmul(c1, twice_m, k), m_sum)  # light[n,c,i,j]
         c2 = G.new_full((), 0.0009 * data_range_squared)
-        if not first_order:
-            first_squared = rt.flatten(first.square(), 0, 1).unsqueeze(1).to(low)
-            split_first_squared = rt.unflatten(
-                rt.conv_single_channel(first_squared, low_window).squeeze(1),
-                0,
-                (first.shape[0], first.shape[1]),
-            )
-            s = split_first_squared.to(wide) - wide_m_squared  # s[n,c,i,j]
-            second_squared = rt.flatten(second.square(), 0, 1).unsqueeze(1).to(low)
-            split_second_squared = rt.unflatten(
-                rt.conv_single_channel(second_squared, low_window).squeeze(1),
-                0,
-                (first.shape[0], first.shape[1]),
-            )
-            t = split_second_squared.to(wide) - wide_k_squared  # t[n,c,i,j]
         s_plus_t_plus_c2 = reuse.add(s + t, c2)
-        if first_order:
-            form = u3 / s_plus_t_plus_c2  # form[n,c,i,j]
-            length_first_s = s_plus_t_plus_c2.mul_(
-                first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
-            )
-        else:
-            form = (2 * both + c2) / s_plus_t_plus_c2  # form[n,c,i,j]
-            length = first.shape[2] + 1 - window.shape[0]
-            length_with_first = first.shape[3] + 1 - window.shape[1]
-            length_first_s = (
-                first.shape[0]
-                * first.shape[1]
-                * length
-                * length_with_first
-                * s_plus_t_plus_c2
-            )
-        G_light_form = reuse.mul(G * light, form)
-        grad_s = G_light_form / length_first_s  # grad_s[n,c,i,j]
-        grad_both = reuse.div(reuse.mul(light, -2 * G), length_first_s)
-        if first_order:
-            length_first = m_sum.mul_(
-                first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
-            )
-        else:
-            length_first = (
-                first.shape[0]
-                * first.shape[1]
-                * length
-                * length_with_first
-                * wide_m_squared_sum
-            )
-        grad_both_sum = reuse.add(
-            reuse.div(reuse.mul(form, 2 * G), length_first), grad_both
+        form = reuse.div(reuse.add(2 * both, c2), s_plus_t_plus_c2)  # form[n,c,i,j]
+        scaled_s = reuse.mul(
+            s_plus_t_plus_c2, first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
         )
-        G_light_form_quotient = reuse.div(G_light_form, length_first)
+        G_light_form = reuse.mul(G * light, form)
+        G_light_form_quotient = G_light_form / scaled_s
+        grad_both = rt.add_cotangent(  # grad_both[n,c,i,j]
+            reuse.div(reuse.mul(light, -2 * G), scaled_s), G_both
+        )
+        scaled_m_sum = reuse.mul(
+            m_sum, first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
+        )
+        form_sum = reuse.add(reuse.div(reuse.mul(form, 2 * G), scaled_m_sum), grad_both)
+        G_light_form_quotient2 = reuse.div(G_light_form, scaled_m_sum)
         low_grad_both = rt.flatten(grad_both, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            if first_order:
-                grad_m = twice_m.mul_(G_light_form_quotient - grad_s).addcmul_(
-                    k, grad_both_sum, value=-1
-                )
-            else:
-                grad_m = (  # grad_m[n,c,i,j]
-                    twice_wide_m * (G_light_form_quotient - grad_s)
-                    - wide_k * grad_both_sum
-                )
+            grad_s = rt.add_cotangent(G_light_form_quotient, G_s)  # grad_s[n,c,i,j]
+            twice_m_G_light_form = reuse.mul(twice_m, G_light_form_quotient2 - grad_s)
+            grad_m = rt.add_cotangent(  # grad_m[n,c,i,j]
+                reuse.addcmul(twice_m_G_light_form, k, form_sum, value=-1), G_m
+            )
             low_grad_m = rt.flatten(grad_m, 0, 1).unsqueeze(1).to(low)
             low_grad_s = rt.flatten(grad_s, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            if first_order:
-                low_window = window.unsqueeze(0).unsqueeze(1).to(low)
+            low_window = window.unsqueeze(0).unsqueeze(1).to(low)
             count = first.shape[0] * first.shape[1]
             conv_single_channel_input = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), low_window, low_grad_both
@@ -222,18 +163,11 @@ class _SsimLoss(torch.autograd.Function):
             ).to(wide)
             twice_window = (2 * window).unsqueeze(0).unsqueeze(1).to(low)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_t = grad_s  # grad_t[n,c,i,j]
-            if first_order:
-                grad_k = (  # grad_k[n,c,i,j]
-                    (2 * k)
-                    .mul_(G_light_form_quotient.sub_(grad_t))
-                    .addcmul_(m, grad_both_sum, value=-1)
-                )
-            else:
-                grad_k = (  # grad_k[n,c,i,j]
-                    2 * wide_k * (G_light_form_quotient - grad_t)
-                    - wide_m * grad_both_sum
-                )
+            grad_t = rt.add_cotangent(G_light_form_quotient, G_t)  # grad_t[n,c,i,j]
+            k_G_light_form = reuse.mul(2 * k, reuse.sub(G_light_form_quotient2, grad_t))
+            grad_k = rt.add_cotangent(  # grad_k[n,c,i,j]
+                reuse.addcmul(k_G_light_form, m, form_sum, value=-1), G_k
+            )
             low_grad_k = rt.flatten(grad_k, 0, 1).unsqueeze(1).to(low)
             low_grad_t = rt.flatten(grad_t, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0]:
@@ -253,13 +187,10 @@ class _SsimLoss(torch.autograd.Function):
                 0,
                 (first.shape[0], first.shape[1]),
             )
-            grad_first = reuse.addcmul(
-                reuse.addcmul(
-                    split_count.to(wide), split_count_with_first.to(wide), first
-                ),
-                wide_count,
-                second,
+            split_count_sum = reuse.addcmul(
+                split_count.to(wide), split_count_with_first.to(wide), first
             )
+            grad_first = reuse.addcmul(split_count_sum, wide_count, second)
         if ctx.needs_input_grad[1]:
             conv_single_channel_input4 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), low_window, low_grad_k
@@ -277,69 +208,46 @@ class _SsimLoss(torch.autograd.Function):
                 0,
                 (first.shape[0], first.shape[1]),
             )
-            grad_second = reuse.addcmul(
-                reuse.addcmul(split_count2.to(wide), split_count3.to(wide), second),
-                wide_count,
-                first,
+            split_count2_sum = reuse.addcmul(
+                split_count2.to(wide), split_count3.to(wide), second
             )
+            grad_second = reuse.addcmul(split_count2_sum, wide_count, first)
         if ctx.needs_input_grad[2]:
-            if first_order:
-                conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
-                    rt.flatten(second, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, *window.shape),
-                    low_grad_k,
-                )
-                spread_low_second = conv2d_weight_with_low_second.squeeze(1).squeeze(0)
-                conv2d_weight_with_window = torch.nn.grad.conv2d_weight(
-                    rt.flatten(first.square(), 0, 1).unsqueeze(1).to(low),
-                    (1, 1, *window.shape),
-                    low_grad_s,
-                )
-                spread_first_squared = conv2d_weight_with_window.squeeze(1).squeeze(0)
-                conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
-                    rt.flatten(second.square(), 0, 1).unsqueeze(1).to(low),
-                    (1, 1, *window.shape),
-                    low_grad_t,
-                )
-            else:
-                conv2d_weight = torch.nn.grad.conv2d_weight(
-                    low_first, (1, 1, *window.shape), low_grad_m
-                )
-                spread_conv2d_weight = conv2d_weight.squeeze(1).squeeze(0)
-                conv2d_weight_with_low_second = torch.nn.grad.conv2d_weight(
-                    low_second, (1, 1, *window.shape), low_grad_k
-                )
-                spread_low_second = conv2d_weight_with_low_second.squeeze(1).squeeze(0)
-                conv2d_weight_with_window = torch.nn.grad.conv2d_weight(
-                    first_squared, (1, 1, *window.shape), low_grad_s
-                )
-                spread_first_squared = conv2d_weight_with_window.squeeze(1).squeeze(0)
-                conv2d_weight_with_low_grad_t = torch.nn.grad.conv2d_weight(
-                    second_squared, (1, 1, *window.shape), low_grad_t
-                )
-            spread_second_squared = conv2d_weight_with_low_grad_t.squeeze(1).squeeze(0)
-            if first_order:
-                conv2d_weight = torch.nn.grad.conv2d_weight(
-                    rt.flatten(first, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, *window.shape),
-                    low_grad_m,
-                )
-                spread_conv2d_weight = conv2d_weight.squeeze(1).squeeze(0)
-                conv2d_weight2 = torch.nn.grad.conv2d_weight(
-                    rt.flatten(first * second, 0, 1).unsqueeze(1).to(low),
-                    (1, 1, *window.shape),
-                    low_grad_both,
-                )
-            else:
-                conv2d_weight2 = torch.nn.grad.conv2d_weight(
-                    first_second, (1, 1, *window.shape), low_grad_both
-                )
-            spread_conv2d_weight2 = conv2d_weight2.squeeze(1).squeeze(0)
+            conv2d_weight = torch.nn.grad.conv2d_weight(
+                rt.flatten(second, 0, 1).unsqueeze(1).to(low),
+                (1, 1, *window_shape),
+                low_grad_k,
+            )
+            spread_conv2d_weight = conv2d_weight.squeeze(1).squeeze(0)
+            conv2d_weight_with_first = torch.nn.grad.conv2d_weight(
+                rt.flatten(first.square(), 0, 1).unsqueeze(1).to(low),
+                (1, 1, *window_shape),
+                low_grad_s,
+            )
+            spread_first = conv2d_weight_with_first.squeeze(1).squeeze(0)
+            conv2d_weight_with_second = torch.nn.grad.conv2d_weight(
+                rt.flatten(second.square(), 0, 1).unsqueeze(1).to(low),
+                (1, 1, *window_shape),
+                low_grad_t,
+            )
+            spread_second = conv2d_weight_with_second.squeeze(1).squeeze(0)
+            conv2d_weight_with_low = torch.nn.grad.conv2d_weight(
+                rt.flatten(first, 0, 1).unsqueeze(1).to(low),
+                (1, 1, *window_shape),
+                low_grad_m,
+            )
+            spread_first2 = conv2d_weight_with_low.squeeze(1).squeeze(0)
+            conv2d_weight_with_window = torch.nn.grad.conv2d_weight(
+                rt.flatten(first * second, 0, 1).unsqueeze(1).to(low),
+                (1, 1, *window_shape),
+                low_grad_both,
+            )
+            spread_first3 = conv2d_weight_with_window.squeeze(1).squeeze(0)
             grad_window = (
-                spread_low_second
-                + spread_first_squared
-                + spread_second_squared
-                + (spread_conv2d_weight + spread_conv2d_weight2)
+                spread_conv2d_weight
+                + spread_first
+                + spread_second
+                + (spread_first2 + spread_first3)
             )
         return grad_first, grad_second, grad_window, None
 

@@ -56,9 +56,9 @@ class _VicregLoss(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         first, second, ctx.invariance, ctx.variance, ctx.covariance, ctx.eps = inputs
-        _, u, v = output
-        ctx.mark_non_differentiable(u, v)
+        loss, u, v = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = loss.shape
         ctx.low, ctx.wide = rt.product_dtypes(first, second)
         ctx.save_for_backward(
             first,
@@ -69,83 +69,48 @@ class _VicregLoss(torch.autograd.Function):
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_u, _grad_v):
-        if G is None:
+    def backward(ctx, G, G_u, G_v):
+        if G is None and G_u is None and G_v is None:
             return (None,) * 6
+        G = rt.filled(G, ctx.output_shape, G_u, G_v)
         low, wide = ctx.low, ctx.wide
-        first, second, u, v, G = rt.cast(wide, *ctx.saved_tensors, G)
+        given = rt.cast(wide, *ctx.saved_tensors, G, G_u, G_v)
+        first, second, u, v, G, G_u, G_v = given
         grad_first = grad_second = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        reuse = rt.reuse(G)
         positions_of_first = rt.positions(first.shape[1], G)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
         scaled_G = -0.25 * ctx.variance * G / first.shape[1]
         scaled_covariance_G = 2 * ctx.covariance * G / first.shape[1]
         first_minus_second = first - second
-        G_first = reuse.mul(
+        first_G = reuse.mul(
             first_minus_second,
             2 * ctx.invariance * G / (first.shape[0] * first.shape[1]),
         )
         if ctx.needs_input_grad[0]:
             a = first - first.mean(0)  # a[n,i]
-            if not first_order:
-                low_a = a.to(low)
-                u = (a.mT.to(low) @ low_a).to(wide) / (first.shape[0] - 1)  # u[i,j]
             u_plus_eps = u.diagonal(0, 0, 1) + ctx.eps
-            if first_order:
-                masked_scaled_G = rt.where(
-                    ~(1 - u_plus_eps.sqrt() <= 0), scaled_G * u_plus_eps.rsqrt(), 0
-                )
-                grad_u = rt.keep_where_(scaled_covariance_G * u, off_diagonal).add_(
-                    masked_scaled_G.diag_embed()
-                )
-                a_grad_u = (a.to(low) @ (grad_u + grad_u.mT).to(low)).to(wide)
-                grad_first = a_grad_u.div_(first.shape[0] - 1).add_(G_first)
-            else:
-                not_u_plus_eps = ~(1 - u_plus_eps.sqrt() <= 0)
-                rsqrt_safe_u_plus_eps = torch.where(
-                    not_u_plus_eps, u_plus_eps, 1
-                ).rsqrt()
-                masked_scaled_G = rt.where(
-                    not_u_plus_eps, scaled_G * rsqrt_safe_u_plus_eps, 0
-                )
-                grad_u = (  # grad_u[i,j]
-                    torch.where(off_diagonal, scaled_covariance_G * u, 0)
-                    + masked_scaled_G.diag_embed()
-                )
-                grad_first = (low_a @ (grad_u + grad_u.mT).to(low)).to(wide) / (
-                    first.shape[0] - 1
-                ) + G_first
+            not_u_plus_eps = ~(1 - u_plus_eps.sqrt() <= 0)
+            rsqrt_u_plus_eps = rt.guarded(u_plus_eps, not_u_plus_eps, 1).rsqrt()
+            masked_scaled_G = rt.where(not_u_plus_eps, scaled_G * rsqrt_u_plus_eps, 0)
+            masked_G_u = rt.keep_where_(scaled_covariance_G * u, off_diagonal)
+            grad_u = rt.add_cotangent(  # grad_u[i,j]
+                reuse.add(masked_G_u, masked_scaled_G.diag_embed()), G_u
+            )
+            a_grad_u = (a.to(low) @ (grad_u + grad_u.mT).to(low)).to(wide)
+            grad_first = reuse.add(reuse.div(a_grad_u, first.shape[0] - 1), first_G)
         if ctx.needs_input_grad[1]:
             b = second - second.mean(0)  # b[n,i]
-            if not first_order:
-                low_b = b.to(low)
-                v = (b.mT.to(low) @ low_b).to(wide) / (first.shape[0] - 1)  # v[i,j]
             v_plus_eps = v.diagonal(0, 0, 1) + ctx.eps
-            if first_order:
-                masked_scaled_G2 = rt.where(
-                    ~(1 - v_plus_eps.sqrt() <= 0), scaled_G * v_plus_eps.rsqrt(), 0
-                )
-                grad_v = rt.keep_where_(scaled_covariance_G * v, off_diagonal).add_(
-                    masked_scaled_G2.diag_embed()
-                )
-                b_grad_v = (b.to(low) @ (grad_v + grad_v.mT).to(low)).to(wide)
-                grad_second = b_grad_v.div_(first.shape[0] - 1).sub_(G_first)
-            else:
-                not_v_plus_eps = ~(1 - v_plus_eps.sqrt() <= 0)
-                rsqrt_safe_v_plus_eps = torch.where(
-                    not_v_plus_eps, v_plus_eps, 1
-                ).rsqrt()
-                masked_scaled_G2 = rt.where(
-                    not_v_plus_eps, scaled_G * rsqrt_safe_v_plus_eps, 0
-                )
-                grad_v = (  # grad_v[i,j]
-                    torch.where(off_diagonal, scaled_covariance_G * v, 0)
-                    + masked_scaled_G2.diag_embed()
-                )
-                grad_second = (low_b @ (grad_v + grad_v.mT).to(low)).to(wide) / (
-                    first.shape[0] - 1
-                ) - G_first
+            not_v_plus_eps = ~(1 - v_plus_eps.sqrt() <= 0)
+            rsqrt_v_plus_eps = rt.guarded(v_plus_eps, not_v_plus_eps, 1).rsqrt()
+            masked_scaled_G2 = rt.where(not_v_plus_eps, scaled_G * rsqrt_v_plus_eps, 0)
+            masked_G_v = rt.keep_where_(scaled_covariance_G * v, off_diagonal)
+            grad_v = rt.add_cotangent(  # grad_v[i,j]
+                reuse.add(masked_G_v, masked_scaled_G2.diag_embed()), G_v
+            )
+            b_grad_v = (b.to(low) @ (grad_v + grad_v.mT).to(low)).to(wide)
+            grad_second = reuse.sub(reuse.div(b_grad_v, first.shape[0] - 1), first_G)
         return grad_first, grad_second, None, None, None, None
 
 

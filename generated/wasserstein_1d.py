@@ -32,48 +32,42 @@ class _Wasserstein1d(torch.autograd.Function):
         rank_y = rt.sort_ranks(y, -1)  # rank_y[*b,i]
         sorted_y = reuse.scatter_add(zeros_like_x, -1, rank_y, y)  # sorted_y[*b,r]
         distance = reuse.abs(sorted_x - sorted_y).mean(-1).to(dtype)
-        return distance, rank_x, sorted_x, rank_y, sorted_y
+        return distance, rank_x, rank_y, sorted_x, sorted_y
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        x, y = inputs
-        _, rank_x, sorted_x, rank_y, sorted_y = output
-        ctx.mark_non_differentiable(rank_x, sorted_x, rank_y, sorted_y)
+        distance, rank_x, rank_y, sorted_x, sorted_y = output
+        ctx.mark_non_differentiable(rank_x, rank_y)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, y, rank_x, sorted_x, rank_y, sorted_y)
+        ctx.output_shape = distance.shape
+        ctx.save_for_backward(
+            rank_x if ctx.needs_input_grad[0] else None,
+            rank_y if ctx.needs_input_grad[1] else None,
+            sorted_x,
+            sorted_y,
+        )
 
     @staticmethod
-    def backward(ctx, G, _grad_rank_x, _grad_sorted_x, _grad_rank_y, _grad_sorted_y):
-        if G is None:
+    def backward(ctx, G, _grad_rank_x, _grad_rank_y, G_sorted_x, G_sorted_y):
+        if G is None and G_sorted_x is None and G_sorted_y is None:
             return (None,) * 2
-        x, y, rank_x, sorted_x, rank_y, sorted_y = ctx.saved_tensors
+        rank_x, rank_y, sorted_x, sorted_y = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_sorted_x, G_sorted_y)
+        given = rt.widened(sorted_x, sorted_y, G, G_sorted_x, G_sorted_y)
+        sorted_x, sorted_y, G, G_sorted_x, G_sorted_y = given
         grad_x = grad_y = None
-        if rt.unrecorded(G):
-            sorted_x, sorted_y, G = rt.widened(sorted_x, sorted_y, G)
-            sign_difference = (sorted_x - sorted_y).sign_()
-            if ctx.needs_input_grad[0]:
-                scaled_G = (G / sorted_x.shape[-1]).unsqueeze(-1)
-                if ctx.needs_input_grad[1]:
-                    grad_sorted_x = scaled_G * sign_difference  # grad_sorted_x[*b,r]
-                else:
-                    grad_sorted_x = sign_difference.mul_(scaled_G)
-                grad_x = grad_sorted_x.gather(-1, rank_x)
-            if ctx.needs_input_grad[1]:
-                grad_sorted_y = sign_difference.mul_(  # grad_sorted_y[*b,r]
-                    (-G / sorted_x.shape[-1]).unsqueeze(-1)
-                )
-                grad_y = grad_sorted_y.gather(-1, rank_y)
-            return grad_x, grad_y
-        x, y, G = rt.widened(x, y, G)
-        zeros_like_x = G.new_zeros(x.shape)
-        sorted_x = zeros_like_x.scatter_add(-1, rank_x, x)  # sorted_x[*b,r]
-        sorted_y = zeros_like_x.scatter_add(-1, rank_y, y)  # sorted_y[*b,r]
-        sign_difference = (sorted_x - sorted_y).sign()
+        reuse = rt.reuse(G)
+        sign_difference = reuse.sign(sorted_x - sorted_y)
         if ctx.needs_input_grad[0]:
-            grad_sorted_x = (G / x.shape[-1]).unsqueeze(-1) * sign_difference
+            grad_sorted_x = rt.add_cotangent(  # grad_sorted_x[*b,r]
+                (G / sorted_x.shape[-1]).unsqueeze(-1) * sign_difference, G_sorted_x
+            )
             grad_x = grad_sorted_x.gather(-1, rank_x)
         if ctx.needs_input_grad[1]:
-            grad_sorted_y = (-G / x.shape[-1]).unsqueeze(-1) * sign_difference
+            grad_sorted_y = rt.add_cotangent(  # grad_sorted_y[*b,r]
+                reuse.mul(sign_difference, (-G / sorted_x.shape[-1]).unsqueeze(-1)),
+                G_sorted_y,
+            )
             grad_y = grad_sorted_y.gather(-1, rank_y)
         return grad_x, grad_y
 

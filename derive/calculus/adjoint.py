@@ -87,6 +87,13 @@ class Adjoint:
         """The adjoint as a definition."""
         return Let(self.name, self.formals, self.body)
 
+    @property
+    def masks(self) -> list[ex.Iverson]:
+        """The brackets common to all terms: where one is 0, so is the adjoint."""
+        factors = {f: None for t in self.body.terms for f in t.factors}
+        brackets = [f for f in factors if isinstance(f, ex.Iverson)]
+        return [f for f in brackets if all(f in t.factors for t in self.body.terms)]
+
     def rewritten(self, body: Poly, log: Log, taken: StepLog | None = None) -> Adjoint:
         """The adjoint with an equal body and the steps to it; ``taken`` led to a name inlined."""
         own = with_subject((self.name, self.formals), log)
@@ -289,15 +296,11 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], s
 
     grad_r = [i < j]*f'(r) is 0 for i = j, but grad_r*(x[i] - x[j])/r is not where r is 0 there.
     """
-    terms = adjoint.body.terms
     values = ValueFacts(lets.get)
-    if not terms or not any(values.may_fail(f) for t in slope.terms for f in t.factors):
+    if not any(values.may_fail(f) for t in slope.terms for f in t.factors):
         return ONE
     inside = frozenset(adjoint.formals)
-    masks = [
-        f for f in terms[0].factors if isinstance(f, ex.Iverson) and ex.free_indices(f) <= inside
-    ]
-    shared = [m for m in masks if all(m in t.factors for t in terms)]
+    shared = [m for m in adjoint.masks if ex.free_indices(m) <= inside]
     guard = poly([make_term(Fraction(1), (), shared)])
     return substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
 

@@ -53,8 +53,8 @@ class BackwardInput:
     """The tensors from which no shape is read."""
     kept: Collection[str] = ()
     """The statistics of another backward, which have the same axes in both."""
-    pulled: Sequence[str] = ()
-    """The statistics that are differentiated: each has a cotangent, which may be None."""
+    pulled: Mapping[str, str] = field(default_factory=dict)
+    """A differentiated statistic -> the name of its cotangent, which may be None."""
 
     @property
     def statistics(self) -> Mapping[str, Value]:
@@ -69,9 +69,10 @@ def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None =
     first_order = bool(request.statistics and request.kernels)
     passes = passes or (FIRST_ORDER if first_order else BACKWARD)
     while True:
-        scope, spec, added = _scope_and_spec(request)
+        scope, spec = _scope_and_spec(request)
         read = {name for s in scope.statements for name in names_in(s.code)}
-        less = request.offer.without_maps_beside(read.intersection(request.statistics))
+        kept = read.intersection(request.statistics.keys() - request.pulled.keys())
+        less = request.offer.without_maps_beside(kept)
         if less != request.offer:
             request = replace(request, offer=less)
             continue
@@ -79,7 +80,7 @@ def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None =
         body = assemble(spec, statements, passes)
         alone = _kept_for_shape(request, body)
         if not alone:
-            return _as_program(request, scope, body, added)
+            return _as_program(request, scope, body)
         request = replace(request, shapeless=(*request.shapeless, *alone))
 
 
@@ -91,8 +92,8 @@ def _kept_for_shape(request: BackwardInput, body: Body) -> list[str]:
     return [n for n, s in said.items() if readers.get(s, set()) - values.get(s, set())]
 
 
-def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[str, str]]:
-    """Return the lowered statements, the spec of the body, and the added cotangents."""
+def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec]:
+    """Return the lowered statements and the spec of the body."""
     given, statistics = request.given, request.statistics
     op, lets, backward, border = given.op, given.lets, given.backward, given.border.again()
     display_name, cotangents = lets.display_name, dict(backward.cotangents)
@@ -100,7 +101,7 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
     crossing = ((n, own) for n in op.outputs for own in (n, cotangents.get(n, "")))
     entry = enter_kept(op, lets, tensors, crossing)
     scope = _lowered_gradients(request, tensors)
-    added = _with_cotangents(given, scope, request.pulled)
+    _add_cotangents(given, scope, request.pulled)
     read = {name for s in scope.statements for name in names_in(s.code)}
     outer = {n: t for n, t in named_tensors(lets, statistics).items() if n in request.stored}
     made = [e for e in lets.given if e not in tensors and e not in statistics]
@@ -120,14 +121,16 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec, dict[st
         stored=request.stored,
         kinds=argument_kinds(border.op, known)
         | kinds
-        | dict.fromkeys([*map(display_name, cotangents.values()), *added.values()], "float"),
+        | dict.fromkeys(
+            [*map(display_name, cotangents.values()), *request.pulled.values()], "float"
+        ),
         kept=[*map(display_name, statistics), *request.kept],
         low=request.forward.precision.has_products,
         gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
         places=places,
         saved=(*places, *(display_name(n) for n in op.outputs if n in request.outputs), *kinds),
     )
-    return scope, spec, added
+    return scope, spec
 
 
 def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> Lowering:
@@ -145,9 +148,7 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
     return lowered(request.given, {**tensors, **request.statistics}, names, adjoints, like, kernels)
 
 
-def _as_program(
-    request: BackwardInput, scope: Lowering, body: Body, added: Mapping[str, str]
-) -> Program:
+def _as_program(request: BackwardInput, scope: Lowering, body: Body) -> Program:
     lets, border, spec = request.given.lets, body.spec.border, body.spec
     readers = readers_of(body.lines)
     setup = lines_read(border.groups, body.lines)
@@ -173,24 +174,19 @@ def _as_program(
         recognised=noted_patterns(scope, lets),
         statistics=tuple(n for n in map(lets.display_name, request.statistics) if n in readers),
         # What is held has no gradient: nothing reads the cotangent.
-        pulled={n: cotangent for n, cotangent in added.items() if cotangent in readers},
+        pulled={lets.display_name(n): g for n, g in request.pulled.items() if g in readers},
         backward_precision=body.precision,
         log={"backward": body.log},
     )
 
 
-def _with_cotangents(given: LoweringInput, scope: Scope, pulled: Sequence[str]) -> dict[str, str]:
-    """Add cotangents to the adjoints of these statistics; return their names by statistic."""
-    lets, found = given.lets, dict[str, str]()
-    for name in pulled:
-        (adjoint,) = (a for a in given.backward.adjoints if a.tensor == name)
-        said = lets.display_name(name)
-        cotangent = found[said] = lets.display_name(lets.derived_name(name, f"G_{said}"))
-        for n, s in enumerate(scope.statements):
-            if s.name == adjoint.name:
-                code = FunctionCall("rt.add_cotangent", (s.code, Name(cotangent)))
-                scope.statements[n] = replace(s, code=code)
-    return found
+def _add_cotangents(given: LoweringInput, scope: Scope, pulled: Mapping[str, str]) -> None:
+    """Add the cotangents to the adjoints of these statistics."""
+    adjoints = {a.name: pulled[a.tensor] for a in given.backward.adjoints if a.tensor in pulled}
+    for n, s in enumerate(scope.statements):
+        if s.name in adjoints:
+            code = FunctionCall("rt.add_cotangent", (s.code, Name(adjoints[s.name])))
+            scope.statements[n] = replace(s, code=code)
 
 
 def _backward_inputs(

@@ -6,10 +6,13 @@ backward also reads what the forward offers (`derive.lowering.saved_values`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
+from derive.algebra.poly import as_atom
+from derive.algebra.squares import RobustCenter
 from derive.calculus.adjoint import active_equations
 from derive.kernels.attention import Attentions
 from derive.kernels.normalization import NormalizationPattern
@@ -25,6 +28,15 @@ from derive.lowering.saved_values import Offer, Statistics
 from derive.program.program import Program, with_first_order
 from derive.program.torch_ir import FunctionCall, names_in, subexpressions
 from derive.program.torch_ops import count, has_forward_mode
+
+_FEWER_LINES = 6
+"""The lines that statistics with cotangents must spare."""
+_LINES_OF_COTANGENTS = 2
+"""The lines that a module has for cotangents of statistics."""
+_MORE_OPERATIONS = 1.2
+"""First order may have a fifth more operations, of few elements, to have the lines of any order."""
+_LINES_OF_INPUT = 10
+"""The lines that any order may spare by keeping another input."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,7 @@ class _Planner:
         named = Statistics(given.lets).named
         norms = [NormalizationPattern(NORMALISATIONS, named, back) for back in (False, True)]
         known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
-        ahead, back = SingleKernels(forward_rows(*known)), SingleKernels(backward_rows(*known))
+        ahead, back = (SingleKernels(rows(*known)) for rows in (forward_rows, backward_rows))
         optional = [t.name for t in given.op.inputs if t.default is not None]
         means = Attentions({})
         keeps = keeps and available is None
@@ -210,69 +222,123 @@ class _Planner:
             return first if alike and not self.offered.values else self._plain(outputs)
         saved = {s.name for s in first.saved}
         kept = [name for name in outputs if display_name(name) in saved]
-        # An integer position has no derivative, so both bodies may read it.
-        integers = [n for n, v in self.offered.values.items() if v.kind == "int" and alike]
-        places = [n for n in integers if display_name(n) in saved]
-        plain = self._plain(outputs, places, first.statistics, kernels)
+        constants = _constants(self.given, self.offered) if alike else []
+        shared = [n for n in constants if display_name(n) in saved]
+        plain = self._plain(outputs, shared, first.statistics, kernels)
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
-            others = [plain, self._plain(kept, places, first.statistics, kernels)]
+            others = [plain, self._plain(kept, shared, first.statistics, kernels)]
             plain = min(others, key=lambda m: len(saved.union(s.name for s in m.saved)))
         return plain
+
+
+def _backward_kernels(given: LoweringInput) -> SingleKernels:
+    return SingleKernels(
+        backward_rows(short_axes(given.op, given.lets), float_axes(given.op, given.lets))
+    )
+
+
+def _constants(given: LoweringInput, offered: Offer) -> list[str]:
+    """Return the statistics without a derivative, as positions are, which all orders may read."""
+    inputs = {t.name for t in given.op.inputs if t.kind == "float"}
+    lets, active = given.lets, active_equations(given.lets, inputs, frozenset())
+
+    def is_constant(name: str) -> bool:
+        let = lets.get(name)
+        is_centre = let is not None and isinstance(as_atom(let.body), RobustCenter)
+        return is_centre or (name in lets.given and name not in active)
+
+    return [n for n, v in offered.values.items() if v.kind == "int" or is_constant(n)]
 
 
 def through_statistics(
     lowered: Lowered, derive: Callable[[Sequence[str]], LoweringInput]
 ) -> Program:
-    """Return the program whose graph leads through a statistic if that keeps fewer inputs.
+    """Return the program whose graph leads through the statistics that make it shortest.
 
-    ``derive`` returns the derivation in which the adjoints of these equations are results.
+    Such a statistic is an output with a cotangent of its own: any order reads it as first order
+    does, and autograd leads from it to what it is made of. ``derive`` returns the derivation in
+    which the adjoints of these equations are results.
     """
-    given, made, first = lowered.given, lowered.program, lowered.first
-    if lowered.every is not given or not made.first_order:
-        return made
-    saved, own = ({s.name for s in p.saved} for p in (made, first))
-    if saved <= own or sum(c is not None for _, c in made.cotangents) != 1:
-        return made
-    inputs = {t.name: len(t.axes) for t in given.border.op.inputs}
-    values, display_name = lowered.forward.offered.values, given.lets.display_name
-    chosen: list[str] = []
-    for name, value in values.items():
-        let = given.lets.given.get(name)
-        if display_name(name) not in own or let is None or value.kind != "float":
-            continue
-        others = [x for x in given.lets.given.values() if x is not let]
-        read = {display_name(n) for n in let.reads().difference(*(x.reads() for x in others))}
-        large = {n for n in read & (saved - own) if inputs.get(n, 0) >= len(let.formals)}
+    given, program, first = lowered.given, lowered.program, lowered.first
+    if lowered.every is not given or not program.first_order:
+        return program
+    if sum(c is not None for _, c in program.cotangents) != 1:
+        return program
+    lets, offered, own = given.lets.given, lowered.forward.offered, {s.name for s in first.saved}
+    read = [n for n in offered.values if given.lets.display_name(n) in own]
+    sources = {n for name in read for n in ({name} if name in lets else offered.of.get(name, ()))}
+    names = [
+        n
+        for n, value in offered.values.items()
+        if n in sources
+        and n in lets
+        and value.kind == "float"
+        and given.lets.display_name(n) not in lowered.forward.stored
+    ]
+    least = min((len(lets[n].formals) for n in names), default=0)
+    large = {t.name for t in given.border.op.inputs if len(t.axes) >= least} - own
+
+    def cost(made: Program, names: Collection[str]) -> tuple[int, int]:
+        """Count the lines of both orders, and the inputs kept for any order alone."""
+        lines = _count_lines(made) + bool(names) * _LINES_OF_COTANGENTS + len(names)
+        return lines + _LINES_OF_INPUT * sum(s.name in large for s in made.saved), len(names)
+
+    made, chosen, best = program, frozenset[str](), cost(program, ())
+    if best[0] < len(first.backward) + _FEWER_LINES:
+        return program
+    for changed in dict.fromkeys((frozenset(names), *(frozenset([n]) for n in names))):
+        tried = chosen ^ changed
         with suppress(NeedsFlatGroups):
-            other = _through(lowered, [*chosen, name], derive) if large else None
-            if other is not None:
-                less = with_first_order(other, first)
-                left = {s.name for s in less.saved}
-                if left < saved and not large <= left:
-                    chosen, made, saved = [*chosen, name], less, left
-    if not chosen:
-        return made
-    patterns = noted_patterns(lowered.forward.scope, given.lets)
+            for other in _through(lowered, [n for n in names if n in tried], derive):
+                if cost(other, tried) < best:
+                    made, chosen, best = other, tried, cost(other, tried)
+        if not chosen or not made.first_order:
+            break
+    if cost(program, ())[0] < best[0] + _FEWER_LINES:
+        return program
+    patterns = noted_patterns(lowered.forward.scope, lowered.given.lets)
     recognised = tuple(dict.fromkeys((*patterns, *made.recognised)))
-    return replace(_with_backward_of(lowered.program, made), recognised=recognised)
+    return replace(_with_backward_of(program, made), recognised=recognised)
 
 
 def _through(
     lowered: Lowered, names: Sequence[str], derive: Callable[[Sequence[str]], LoweringInput]
-) -> Program | None:
-    """Return the backward that reads statistics like outputs, which have cotangents then.
+) -> Iterator[Program]:
+    """Yield programs whose any order reads statistics like outputs, which have cotangents then.
 
-    None if a gradient leads past the adjoint of one, to which its cotangent would be added: of
-    x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the reader's.
+    There is none if a gradient leads past the adjoint of one, to which its cotangent would be
+    added: of x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the
+    reader's. First order may be made of the same adjoints, unless a mask is lost by that.
     """
-    held = Offer({name: lowered.forward.offered.values[name] for name in names})
-    outputs, given = lowered.given.op.outputs, derive(names)
-    parts = given, lowered.body, outputs, held, lowered.forward.stored
-    made = lower_backward(BackwardInput(*parts, pulled=names))
+    if not names:
+        return
+    outputs, given, first = lowered.given.op.outputs, derive(names), lowered.first
+    lets, stored, body = given.lets, lowered.forward.stored, lowered.body
+    said = {name: lets.display_name(name) for name in names}
+    pulled = {n: lets.display_name(lets.derived_name(n, f"G_{own}")) for n, own in said.items()}
+    offered = lowered.forward.offered.without_maps_of(names)
+    saved = {s.name for s in first.saved}
+    held = [n for n in _constants(given, offered) if lets.display_name(n) in saved]
+    read = Offer({name: offered.values[name] for name in (*held, *names)})
+    made = lower_backward(BackwardInput(given, body, outputs, read, stored, pulled=pulled))
     inputs = {t.name for t in given.op.inputs if t.kind == "float"}
-    active = active_equations(given.lets, inputs, frozenset())
-    lost = {given.lets.display_name(n) for n in names if n in active} - made.pulled.keys()
-    return None if lost else made
+    active = active_equations(lets, inputs, frozenset())
+    if {said[n] for n in names if n in active} - made.pulled.keys():
+        return
+    yield with_first_order(made, first)
+    if not _has_masks_of(given, lowered.given):
+        return
+    kernels = [_backward_kernels(given)] if _has_kernels(first) else []
+    again = BackwardInput(given, body, outputs, offered, stored, kernels, pulled=pulled)
+    same = lower_backward(again)
+    if _count_operations(same) <= _MORE_OPERATIONS * _count_operations(first):
+        yield made if same.backward == made.backward else with_first_order(made, same)
+
+
+def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
+    """True if each gradient is 0 wherever that of ``other`` is, whatever is read there."""
+    masks = {g.tensor: len(g.masks) for g in given.backward.gradients}
+    return all(len(g.masks) <= masks[g.tensor] for g in other.backward.gradients)
 
 
 def _with_backward_of(program: Program, other: Program) -> Program:
@@ -323,6 +389,15 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
 
 def _has_kernels(made: Program) -> bool:
     return any(r.pattern in KERNELS for r in made.recognised)
+
+
+def _count_lines(made: Program) -> int:
+    """Count the lines of both orders: shared ones stand once, with two for a fork between them."""
+    first, every = made.first_order, made.backward
+    runs = SequenceMatcher(None, first, every, autojunk=False).get_opcodes()
+    shared = sum(b - a for tag, a, b, *_ in runs if tag == "equal")
+    forks = sum(tag != "equal" for tag, *_ in runs)
+    return len(first) + len(every) - max(0, shared - 2 * forks)
 
 
 def _count_operations(made: Program) -> int:

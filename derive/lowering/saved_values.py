@@ -67,6 +67,11 @@ class Offer:
         values = {name: value for name, value in self.values.items() if name not in doubled}
         return Offer(values, {name: of for name, of in self.of.items() if name in values})
 
+    def without_maps_of(self, sources: Collection[str]) -> Offer:
+        """Return the offer without the other maps of these sources."""
+        maps = {n for n, of in self.of.items() if n not in sources and of.intersection(sources)}
+        return Offer({n: v for n, v in self.values.items() if n not in maps}, self.of)
+
 
 def offered(given: LoweringInput, scope: Scope) -> Offer:
     """Return the statistics, contractions and maps of these among the computed values."""

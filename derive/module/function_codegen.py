@@ -612,10 +612,8 @@ def _filled_cotangent(program: Program) -> list[str]:
     if not program.pulled:
         return []
     (given,) = _existing_cotangents(program)
-    statistic, *others = program.pulled.values()
-    like = f"next(g for g in ({', '.join((statistic, *others))}) if g is not None)"
-    like = like if others else statistic
-    return [f"if {given} is None:", f"    {given} = {like}.new_zeros(ctx.{KEPT_SHAPE})"]
+    args = [f"ctx.{KEPT_SHAPE}", *program.pulled.values()]
+    return call_lines(f"{given} = rt.filled(", [given, *args], ")", 8)
 
 
 def _none_yet(program: Program) -> list[str]:

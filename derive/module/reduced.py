@@ -272,11 +272,12 @@ class _Broadcasts:
 
 def _reads_elementwise(code: Code, full: Types, small: Types) -> bool:
     """True if what has two shapes is read by elementwise operations alone."""
-    parts = read_parts(code)
-    alike = _is_elementwise(code) or all(full.shape(x) == small.shape(x) for x in parts)
-    shapes = isinstance(code, Attribute) and code.name == "shape"
-    known = not shapes or full.shape(code.parts()[0]) == small.shape(code.parts()[0])
-    return alike and known and all(_reads_elementwise(x, full, small) for x in code.parts())
+    # The parts come first: another operation may have no result of the smaller shape.
+    if not all(_reads_elementwise(x, full, small) for x in code.parts()):
+        return False
+    if isinstance(code, Attribute) and code.name == "shape":
+        return full.shape(code.parts()[0]) == small.shape(code.parts()[0])
+    return _is_elementwise(code) or all(full.shape(x) == small.shape(x) for x in read_parts(code))
 
 
 def _is_elementwise(code: Code) -> bool:

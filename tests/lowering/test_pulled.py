@@ -1,4 +1,4 @@
-"""A graph leads through what the forward keeps where an input would be saved for it alone."""
+"""A graph leads through what the forward keeps: no input for it alone, nor a second text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from kit.each import each_row
 
-from derive import load, parse
+from derive import load, parse, source
 from derive.check.checks import checks_of
 
 LOSSES = {
@@ -122,3 +122,64 @@ def test_what_is_read_in_other_places_is_kept():
     (found,) = torch.autograd.grad(ours(x, t), x, create_graph=True)
     (wanted,) = torch.autograd.grad(F.cross_entropy(x, t) + x.square().sum(), x)
     torch.testing.assert_close(found, wanted)
+
+
+OF_ONE_TEXT = {
+    "a product": (
+        "op f(x[n,k], w[m,k]) -> y\na[n,k] = x[n,k]/sqrt(sum[k](x[n,k]**2))\n"
+        "b[m,k] = w[m,k]/sqrt(sum[k](w[m,k]**2))\nL[n,m] = 3*sum[k](a[n,k]*b[m,k]) + 1\n"
+        "y = mean[n](sum[m](log(1 + exp((2*[n == m] - 1)*L[n,m]))))",
+        lambda x, w: _sigmoid_loss(3 * F.normalize(x) @ F.normalize(w).T + 1),
+    ),
+    "means, of which maps are read": (
+        "op f(x[n,k], w[m,k]) -> y\na[n] = mean[k](x[n,k])\nq[n] = mean[k](x[n,k]**2) - a[n]**2\n"
+        "v[m] = mean[k](w[m,k])\n"
+        "y = sum[n,m]((2*a[n]*v[m] + 1)/(a[n]**2 + v[m]**2 + 1)*(2*q[n] + 3)/(q[n]**2 + 5))",
+        lambda x, w: _similarity(x.mean(1)[:, None], w.mean(1), x.var(1, correction=0)[:, None]),
+    ),
+    "means of some, one of none": (
+        "op f(x[n,k], w[m,k]) -> y\ns[n] = mean[k | x[n,k] > 0](x[n,k])\n"
+        "r[m] = mean[k | w[m,k] < 9](w[m,k])\ny = sum[n,m](log(1 + exp(r[m] - s[n])))",
+        lambda x, w: F.softplus(w.mean(1) - _positive_mean(x)[:, None]).sum(),
+    ),
+    "squared distances from a centre": (
+        "op f(x[n,k], w[m,k]) -> y\nD[n,m] = sum[k]((x[n,k] - w[m,k])**2)\n"
+        "y = sum[n,m](exp(-D[n,m]))",
+        lambda x, w: (-(x[:, None] - w).square().sum(2)).exp().sum(),
+    ),
+}
+
+
+def _sigmoid_loss(L):
+    return F.softplus((2 * torch.eye(*L.shape, dtype=L.dtype) - 1) * L).sum(1).mean()
+
+
+def _similarity(a, v, q):
+    return ((2 * a * v + 1) / (a**2 + v**2 + 1) * (2 * q + 3) / (q**2 + 5)).sum()
+
+
+def _positive_mean(x):
+    return torch.where(x > 0, x, 0).sum(1) / (x > 0).sum(1)
+
+
+@pytest.mark.parametrize("name", OF_ONE_TEXT)
+def test_orders_share_one_text_that_reads_what_is_kept(name):
+    text, plain = OF_ONE_TEXT[name]
+    backward = source(parse(text)).partition("def backward")[2].partition("\ndef ")[0]
+    assert "first_order" not in backward and "detach" not in backward
+    torch.manual_seed(0)
+    x, w = (torch.randn(n, 4, dtype=torch.float64, requires_grad=True) for n in (3, 5))
+    results = []
+    for f in (load(parse(text)), plain):
+        first = torch.autograd.grad(f(x, w).square(), (x, w), create_graph=True)
+        second = torch.autograd.grad(sum(g.sin().sum() for g in first), (x, w), create_graph=True)
+        third = torch.autograd.grad(sum(g.square().sum() for g in second), (x, w))
+        results.append((*first, *second, *third))
+    for found, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", OF_ONE_TEXT)
+def test_every_check_of_one_text_passes(name):
+    op = parse(OF_ONE_TEXT[name][0])
+    assert not [c for c in checks_of(op, load(op)) if not c.ok]

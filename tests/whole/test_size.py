@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_505,
+    "derive": 89_595,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_130,
     "derive/linting": 2_860,
     "derive/loaded": 100,
-    "derive/lowering": 11_470,
+    "derive/lowering": 11_545,
     "derive/module": 5_860,
     "derive/notation": 8_070,
     "derive/program": 7_625,
@@ -29,8 +29,8 @@ LIMITS = {
     "derive/show": 2_340,
     "derive/site": 2_190,
     "derive/tracing": 11_425,
-    "templates": 2_135,
-    "tests": 75_145,
+    "templates": 2_140,
+    "tests": 75_210,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
