@@ -187,12 +187,27 @@ def _to_compare(lets: Lets, e: ex.Expr) -> Poly:
         assert isinstance(part, ex.Access)
         return ex.Access(lets.again(let).name, part.positions)
 
-    # A comparison is no summand, so a difference in it is kept.
+    # A comparison is no summand, so a difference in it is kept, unless it is of integers.
     around, lets.summed = lets.summed, frozenset()
+    whole = _is_of_positions(e)
+    lets.placing += whole
     side = replace_inside_out(flatten(lets, e), compared)
+    lets.placing -= whole
     lets.summed = around
     assert isinstance(side, Poly)
     return side
+
+
+def _is_of_positions(e: ex.Expr) -> bool:
+    """True if e is computed from positions and sizes by operations on integers."""
+    match e:
+        case ex.Num(value):
+            return value.denominator == 1
+        case ex.Call("int", (ex.Call("floordiv"),)):
+            return True
+        case ex.Add() | ex.Mul():
+            return all(map(_is_of_positions, e.args))
+    return isinstance(e, ex.Index | ex.Size)
 
 
 def _is_reciprocal(p: Poly) -> bool:

@@ -213,8 +213,6 @@ class Guards(UnderConditions):
         extent = self._extents.get(size.extent)
         if extent is None or extent.size is None:
             return Polynomial.of(size)
-        if extent.sources and not isinstance(extent.size, ex.Num):
-            return Polynomial.of(size)
         found = affine(extent.size)
         if found is None or found.coefficients or found.tensors:
             return Polynomial.of(size)

@@ -63,3 +63,11 @@ def test_a_reduction_is_a_let_and_equal_ones_are_one():
     p, lets = flat(Add((Mul((x, top)), Call("exp", (top,)))))
     assert [let.kind for let in lets] == ["max"]
     assert len(p.terms) == 2
+
+
+def test_a_comparison_of_positions_is_expanded_and_names_nothing():
+    op = parse("op f(x[n,h], at[n]: int) -> y\ny[n,h] = [at[n] == 3*(h%2) + 2*(h - n)]*x[n,h]")
+    (let,) = flatten_operation(op)
+    (term,) = let.body.terms
+    (bracket,) = (f for f in term.factors if isinstance(f, Iverson))
+    assert len(bracket.condition.right.terms) == 3  # 5*h - 6*int(h/2) - 2*n

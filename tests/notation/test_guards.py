@@ -24,6 +24,8 @@ def test_a_read_off_its_axis_carries_the_condition_that_keeps_it_on():
 def test_a_read_that_is_always_on_its_axis_has_none():
     assert guards("y[i] = where(m[i], x[i], 0)") == []
     assert guards("y[i] = sum[j | j <= i](A[i,j])") == []
+    window = "x[i], r[k], A[i,j]; size(k) = size(i) + size(j) - 1"
+    assert guards("y[i] = sum[j | j <= i](A[i,j]*x[i]*r[j - i + size(i) - 1])", window) == []
 
 
 def test_the_condition_itself_is_asked_without():

@@ -8,11 +8,11 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_595,
+    "derive": 89_605,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
-    "derive/calculus": 7_675,
+    "derive/calculus": 7_690,
     "derive/catalog": 1_700,
     "derive/check": 4_510,
     "derive/command": 3_850,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_140,
-    "tests": 75_210,
+    "tests": 75_220,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
