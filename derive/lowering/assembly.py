@@ -101,6 +101,8 @@ class BodySpec:
     """The names that a backward can save."""
     kept: Collection[str] = ()
     """The values that a forward saves for a backward, which keep their axes."""
+    computed_wide: Collection[str] = ()
+    """The saved values that the forward computed in the dtype wide."""
     unaliased: Collection[str] = ()
     """The results that may not share memory with an argument or with each other."""
 
@@ -172,7 +174,7 @@ def assign_precision(body: Body) -> Body:
     integers = long_defaults(op) | (spec.kinds.keys() - floats)
     if spec.low:
         differences = differences_of(spec.given.lets)
-        known = vectors_of(op), integers, differences
+        known = vectors_of(op), integers, differences, spec.computed_wide
         made = in_precision(body.lines, floats, spec.returned, *known)
     else:
         made = all_wide(body.lines, floats, integers)

@@ -126,6 +126,7 @@ def _scope_and_spec(request: BackwardInput) -> tuple[Lowering, BodySpec]:
         ),
         kept=[*map(display_name, statistics), *request.kept],
         low=request.forward.precision.has_products,
+        computed_wide={*map(display_name, statistics)} - request.forward.precision.low,
         gradients={display_name(g.tensor): display_name(g.name) for g in backward.gradients},
         places=places,
         saved=(*places, *(display_name(n) for n in op.outputs if n in request.outputs), *kinds),

@@ -5,7 +5,8 @@
 
 Sums in half precision overflow and lose digits. So they are computed in float32, and a result is
 rounded once. Matrix products accumulate in float32 internally, and are fast only in half precision.
-A tensor added to a product stays in ``low`` too. In float32 all of this does nothing.
+A tensor added to a product stays in ``low`` too, unless the forward has computed it in ``wide``, as
+a logarithm of a sum. In float32 all of this does nothing.
 
 A body without roundings in the dtype of its tensors (`derive.program.roundings`) is computed in
 that dtype. A body with a single rounding per result is computed so in bfloat16, unless it is
@@ -69,6 +70,8 @@ class Precision:
     """The test that decides it at run time, if one does."""
     returned: Mapping[str, Name] = field(default_factory=dict)
     """The dtypes to which outputs are rounded."""
+    low: frozenset[str] = frozenset()
+    """The names of values in ``low``."""
     multiplies_wide: bool = False
     """True if a product is in ``wide``, where autocast would use its own dtype."""
     roundings: Roundings = Roundings.MORE
@@ -113,11 +116,13 @@ def in_precision(
     vectors: Collection[str] = (),
     integers: Collection[str] = (),
     differences: Collection[str] = (),
+    statistics: Collection[str] = (),
 ) -> tuple[list[Line], Precision]:
     """Return the lines with casts to these dtypes, for the given float arguments and outputs.
 
     ``vectors`` are names with at most one axis: a product with one is treated as any other sum.
-    ``integers`` are the integer tensors, and ``differences`` those whose products cancel.
+    ``integers`` are the integer tensors, ``differences`` those whose products cancel, and
+    ``statistics`` the arguments that a forward has computed in ``wide``.
     """
     products = Products.of(lines, vectors, integers, differences)
     often = roundings(lines, given, integers)
@@ -126,7 +131,7 @@ def in_precision(
     multiplied = any(products.has(c) for line in lines for c in subexpressions(line.code))
     broad = set() if multiplied else set(given)
     while True:
-        body = _PrecisionBody(products, given, broad)
+        body = _PrecisionBody(products, given, broad, statistics)
         made = body.lines(lines)
         if body.read <= broad:
             break
@@ -142,6 +147,7 @@ def in_precision(
         names=frozenset(reads & NAMES),
         listed=listed,
         returned=returned,
+        low=frozenset(line.name for line in made if body.known[line.name]),
         multiplies_wide=products.leave_any_in(lines),
         roundings=often,
     )
@@ -324,8 +330,15 @@ def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
 class _PrecisionBody(Forward[bool]):
     """A body whose arguments are in ``low``, except for those in ``wide``."""
 
-    def __init__(self, products: Products, given: Iterable[str], broad: Collection[str]) -> None:
+    def __init__(
+        self,
+        products: Products,
+        given: Iterable[str],
+        broad: Collection[str],
+        statistics: Collection[str],
+    ) -> None:
         super().__init__({name: name not in broad for name in given})
+        self._statistics = set(statistics)
         self.products = products
         self.given = frozenset(given)
         self._left = set(given)
@@ -340,6 +353,8 @@ class _PrecisionBody(Forward[bool]):
             code = self._inside(line.code) if low else self._plain(line.code)
             made.append(line.having(code))
             self.known[line.name] = low
+            if low and self._is_statistic(line.code):
+                self._statistics.add(line.name)
             if line.name not in names_in(line.code):
                 self._left.discard(line.name)
         return made
@@ -352,7 +367,7 @@ class _PrecisionBody(Forward[bool]):
             case Unary("-", operand):
                 return self.of(operand)
             case Binary("+" | "-", left, right):
-                sums = self.of(left) and self.of(right)
+                sums = all(self.of(x) and not self._is_statistic(x) for x in (left, right))
                 return sums and any(map(self._is_of_product, subexpressions(code)))
             case (
                 Attribute(obj, "mT" | "T") | Subscript(obj) | MethodCall(obj, "sum" | "sum_to_size")
@@ -361,6 +376,9 @@ class _PrecisionBody(Forward[bool]):
         if torch_op(code).view or moves(code):
             return self.of(code.parts()[0])
         return self.products.has(code)
+
+    def _is_statistic(self, code: Code) -> bool:
+        return not self._statistics.isdisjoint(self._roots(code))
 
     def _is_of_product(self, code: Code) -> bool:
         """True if the code is a matrix product, or the name of a value computed from one."""

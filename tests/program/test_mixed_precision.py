@@ -16,8 +16,9 @@ a, b, c, w = map(Name, "abcw")
 PRODUCT = torch_code("a @ b")
 
 
-def made(code, outputs=("y",), given=("a", "b", "c"), vectors=()):
-    lines, precision = in_precision([Line("y", code)], given, outputs, vectors)
+def made(code, outputs=("y",), given=("a", "b", "c"), vectors=(), statistics=()):
+    known = {"vectors": vectors, "statistics": statistics}
+    lines, precision = in_precision([Line("y", code)], given, outputs, **known)
     (line,) = rounded(lines, precision.returned)
     return text(line.code), precision
 
@@ -27,6 +28,12 @@ def test_a_product_and_what_is_added_to_it_are_in_the_dtype_of_the_product():
     code, precision = made(torch_code("a @ b + c"))
     assert code == "a @ b + c"
     assert (precision.narrow, precision.broad) == (("a", "b", "c"), ())
+
+
+def test_a_statistic_is_subtracted_from_a_product_in_the_wide_dtype():
+    code, precision = made(torch_code("a @ b - c.unsqueeze(1)"), statistics=("c",))
+    assert code == "((a @ b).to(wide) - c.unsqueeze(1)).to(dtype)"
+    assert (precision.narrow, precision.broad) == (("a", "b"), ("c",))
 
 
 def test_what_else_is_read_is_wide_and_what_is_returned_is_rounded_once():

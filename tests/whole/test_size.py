@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_605,
+    "derive": 89_620,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -24,13 +24,13 @@ LIMITS = {
     "derive/lowering": 11_545,
     "derive/module": 5_860,
     "derive/notation": 8_070,
-    "derive/program": 7_625,
+    "derive/program": 7_640,
     "derive/reports": 1_790,
     "derive/show": 2_340,
     "derive/site": 2_190,
     "derive/tracing": 11_425,
     "templates": 2_140,
-    "tests": 75_220,
+    "tests": 75_225,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
