@@ -63,7 +63,8 @@ def addmm(
 ) -> torch.Tensor:
     """Multiple of a matrix plus a multiple of a product.
 
-    Returns output[i,j] of input[i,j], mat1[i,k] and mat2[k,j].
+    beta multiplies input, alpha the product. Returns output[i,j] of input[i,j],
+    mat1[i,k] and mat2[k,j].
     """
     beta = rt.number(beta, "addmm: beta")
     alpha = rt.number(alpha, "addmm: alpha")

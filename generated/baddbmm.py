@@ -63,7 +63,8 @@ def baddbmm(
 ) -> torch.Tensor:
     """addmm of each matrix of a batch.
 
-    Returns output[m,i,j] of input[m,i,j], batch1[m,i,k] and batch2[m,k,j].
+    beta multiplies input, alpha the products. Returns output[m,i,j] of input[m,i,j],
+    batch1[m,i,k] and batch2[m,k,j].
     """
     beta = rt.number(beta, "baddbmm: beta")
     alpha = rt.number(alpha, "baddbmm: alpha")

@@ -110,6 +110,7 @@ def barlow_twins_loss(
 ) -> torch.Tensor:
     """Cross-correlation of two views against the identity (Zbontar and others, 2021).
 
+    weight is that of the elements off the diagonal, and eps is added to the variances.
     Returns loss of first[n,i] and second[n,i].
     """
     weight = rt.number(weight, "barlow_twins_loss: weight")

@@ -107,9 +107,9 @@ def batch_norm(
 
     Every channel by the mean and variance of the batch; the variance divides by their
     number, or by one less with correction=1, as in torch.var. torch's running_mean and
-    running_var, which momentum updates, are not kept, and training is True. Returns
-    output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c] (None means
-    zeros). eps is greater than 0.
+    running_var, which momentum updates, are not kept, and training is True. eps is
+    added to the variance. Returns output[n,c,*q] of input[n,c,*q], weight[c] (None
+    means ones) and bias[c] (None means zeros). eps is greater than 0.
     """
     eps = rt.number(eps, "batch_norm: eps")
     correction = rt.number(correction, "batch_norm: correction")

@@ -107,8 +107,9 @@ def batch_norm_inference(
 ) -> torch.Tensor:
     """Batch normalization by a mean and a variance that are given.
 
-    Returns output[n,c,*q] of input[n,c,*q], running_mean[c], running_var[c], weight[c]
-    (None means ones) and bias[c] (None means zeros).
+    eps is added to the variance. Returns output[n,c,*q] of input[n,c,*q],
+    running_mean[c], running_var[c], weight[c] (None means ones) and bias[c] (None means
+    zeros).
     """
     eps = rt.number(eps, "batch_norm_inference: eps")
     if (

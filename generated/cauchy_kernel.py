@@ -86,7 +86,8 @@ def cauchy_kernel(
 ) -> torch.Tensor:
     """Cauchy kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    gamma multiplies the squared distances. Returns K[*b,i,j] of x1[*b,i,k] and
+    x2[*b,j,k].
     """
     gamma = rt.number(gamma, "cauchy_kernel: gamma")
     if (

@@ -302,8 +302,8 @@ def ciou_loss(
     """Complete intersection over union of boxes (x1, y1, x2, y2).
 
     As torchvision's complete_box_iou_loss: the weight alpha of the shapes is not
-    differentiated. Returns average (reduction="mean"), total ("sum") or loss[n]
-    ("none") of boxes1[n,c] and boxes2[n,c].
+    differentiated. eps is added to the divisors. Returns average (reduction="mean"),
+    total ("sum") or loss[n] ("none") of boxes1[n,c] and boxes2[n,c].
     """
     eps = rt.number(eps, "ciou_loss: eps")
     if (

@@ -76,8 +76,9 @@ def conv1d(
 ) -> torch.Tensor:
     """Convolution over one axis.
 
-    groups is 1: see grouped_conv1d. Returns output[n,o,u] of input[n,c,t],
-    weight[o,c,k] and bias[o] (None means zeros).
+    groups is 1: see grouped_conv1d. stride is the step of the kernel, padding the
+    number of zeros at each side, dilation the step between its elements. Returns
+    output[n,o,u] of input[n,c,t], weight[o,c,k] and bias[o] (None means zeros).
     """
     stride = rt.integer(stride, "conv1d: stride")
     padding = rt.integer(padding, "conv1d: padding")

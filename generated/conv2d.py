@@ -76,8 +76,9 @@ def conv2d(
 ) -> torch.Tensor:
     """Convolution over two axes.
 
-    torch's groups is 1. Returns output[n,o,x,y] of input[n,c,h,w], weight[o,c,i,j] and
-    bias[o] (None means zeros).
+    torch's groups is 1. stride is the step of the kernel, padding the number of zeros
+    at each side, dilation the step between its elements. Returns output[n,o,x,y] of
+    input[n,c,h,w], weight[o,c,i,j] and bias[o] (None means zeros).
     """
     stride = rt.integer(stride, "conv2d: stride")
     padding = rt.integer(padding, "conv2d: padding")

@@ -85,8 +85,9 @@ def conv_transpose1d(
 ) -> torch.Tensor:
     """Transposed convolution over one axis.
 
-    torch's groups is 1. Returns output[n,o,u] of input[n,c,t], weight[c,o,k] and
-    bias[o] (None means zeros).
+    torch's groups is 1. stride, padding and dilation are those of the convolution that
+    it transposes, and output_padding is added to the size. Returns output[n,o,u] of
+    input[n,c,t], weight[c,o,k] and bias[o] (None means zeros).
     """
     stride = rt.integer(stride, "conv_transpose1d: stride")
     padding = rt.integer(padding, "conv_transpose1d: padding")

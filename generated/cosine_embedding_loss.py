@@ -120,8 +120,9 @@ def cosine_embedding_loss(
 ) -> torch.Tensor:
     """Loss of pairs that are to point the same way (target 1), or not (-1).
 
-    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    input1[n,d], input2[n,d] and target[n].
+    The latter cost nothing where the cosine is below margin. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of input1[n,d], input2[n,d]
+    and target[n].
     """
     margin = rt.number(margin, "cosine_embedding_loss: margin")
     if (

@@ -112,8 +112,8 @@ def cosine_similarity(
 ) -> torch.Tensor:
     """Cosine of the angle between two vectors along dim.
 
-    Returns output[*p,*q] of x1[*p,k,*q] and x2[*p,k,*q]. dim is the position of axis k
-    and eps is at least 0.
+    A length below eps counts as eps. Returns output[*p,*q] of x1[*p,k,*q] and
+    x2[*p,k,*q]. dim is the position of axis k and eps is at least 0.
     """
     dim = rt.integer(dim, "cosine_similarity: dim")
     eps = rt.number(eps, "cosine_similarity: eps")

@@ -142,9 +142,9 @@ def cross_entropy(
 
     The target is (1 - label_smoothing) of the class and the rest uniform over all
     classes; where nothing is left for these, one of them may be impossible, an input of
-    -inf. Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones). label_smoothing
-    is at least 0 and at most 1.
+    -inf. A target of ignore_index counts nothing. Returns average (reduction="mean"),
+    total ("sum") or loss[n,*q] ("none") of input[n,c,*q], target[n,*q] (int64) and
+    weight[c] (None means ones). label_smoothing is at least 0 and at most 1.
     """
     ignore_index = rt.integer(ignore_index, "cross_entropy: ignore_index")
     label_smoothing = rt.number(label_smoothing, "cross_entropy: label_smoothing")

@@ -117,9 +117,10 @@ def cross_entropy_probabilities(
 ) -> torch.Tensor:
     """Cross-entropy of logits and probabilities of the classes.
 
-    mean divides by the number of targets. Returns average (reduction="mean"), total
-    ("sum") or loss[n,*q] ("none") of input[n,c,*q], target[n,c,*q] and weight[c] (None
-    means ones). label_smoothing is at least 0 and at most 1.
+    mean divides by the number of targets. label_smoothing is the share of each target
+    that is spread over all classes. Returns average (reduction="mean"), total ("sum")
+    or loss[n,*q] ("none") of input[n,c,*q], target[n,c,*q] and weight[c] (None means
+    ones). label_smoothing is at least 0 and at most 1.
     """
     label_smoothing = rt.number(
         label_smoothing, "cross_entropy_probabilities: label_smoothing"

@@ -86,7 +86,9 @@ def depthwise_conv1d(
 ) -> torch.Tensor:
     """Convolution of each channel by its own kernel.
 
-    Returns output[n,c,u] of input[n,c,t], weight[c,k] and bias[c] (None means zeros).
+    stride is the step of the kernel, padding the number of zeros at each side, dilation
+    the step between its elements. Returns output[n,c,u] of input[n,c,t], weight[c,k]
+    and bias[c] (None means zeros).
     """
     stride = rt.integer(stride, "depthwise_conv1d: stride")
     padding = rt.integer(padding, "depthwise_conv1d: padding")

@@ -86,8 +86,9 @@ def depthwise_conv2d(
 ) -> torch.Tensor:
     """Convolution over two axes, each channel by its own kernel.
 
-    Returns output[n,c,x,y] of input[n,c,h,w], weight[c,i,j] and bias[c] (None means
-    zeros).
+    stride is the step of the kernel, padding the number of zeros at each side, dilation
+    the step between its elements. Returns output[n,c,x,y] of input[n,c,h,w],
+    weight[c,i,j] and bias[c] (None means zeros).
     """
     stride = rt.integer(stride, "depthwise_conv2d: stride")
     padding = rt.integer(padding, "depthwise_conv2d: padding")

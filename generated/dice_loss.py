@@ -101,9 +101,9 @@ def dice_loss(
 ) -> torch.Tensor:
     """Dice loss of a segmentation.
 
-    1 less what both have over the mean of the two, for each n. Returns average
-    (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
-    target[n,*q].
+    1 less what both have over the mean of the two, for each n. smooth is added to
+    numerator and denominator. Returns average (reduction="mean"), total ("sum") or
+    loss[n] ("none") of input[n,*q] and target[n,*q].
     """
     smooth = rt.number(smooth, "dice_loss: smooth")
     if (

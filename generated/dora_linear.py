@@ -122,8 +122,8 @@ def dora_linear(
     """Linear layer of learned lengths and directions (DoRA, Liu and others, 2024).
 
     The direction has a correction of low rank, and its length is not differentiated.
-    Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r],
-    magnitude[j] and bias[j] (None means zeros).
+    alpha divided by the rank multiplies it. Returns output[*b,j] of input[*b,k],
+    weight[j,k], lora_A[r,k], lora_B[j,r], magnitude[j] and bias[j] (None means zeros).
     """
     alpha = rt.number(alpha, "dora_linear: alpha")
     if (

@@ -113,9 +113,10 @@ def dpo_loss(
 ) -> torch.Tensor:
     """Direct preference optimization (Rafailov and others, 2023).
 
-    The inputs are log-probabilities of whole answers. Returns average
-    (reduction="mean"), total ("sum") or loss[n] ("none") of chosen[n], rejected[n],
-    reference_chosen[n] and reference_rejected[n].
+    The inputs are log-probabilities of whole answers. beta multiplies what the answers
+    gain over the reference; label_smoothing is the probability that a preference is
+    wrong. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    chosen[n], rejected[n], reference_chosen[n] and reference_rejected[n].
     """
     beta = rt.number(beta, "dpo_loss: beta")
     label_smoothing = rt.number(label_smoothing, "dpo_loss: label_smoothing")

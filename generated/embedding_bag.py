@@ -129,8 +129,9 @@ def embedding_bag(
 
     As torch.nn.functional.embedding_bag with two axes. It has none of torch's offsets,
     include_last_offset, max_norm, norm_type, scale_grad_by_freq, sparse,
-    per_sample_weights and padding_idx. Returns average[n,d] (mode="mean"), total[n,d]
-    ("sum") or largest[n,d] ("max") of input[n,t] (int64) and weight[v,d].
+    per_sample_weights and padding_idx. mode chooses among the three. Returns
+    average[n,d] (mode="mean"), total[n,d] ("sum") or largest[n,d] ("max") of input[n,t]
+    (int64) and weight[v,d].
     """
     if (
         not isinstance(input, torch.Tensor)

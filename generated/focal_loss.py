@@ -143,8 +143,9 @@ def focal_loss(
 ) -> torch.Tensor:
     """Cross-entropy in which what is right already counts less.
 
-    Returns average (reduction="mean"), total ("sum") or loss[n,*q] ("none") of
-    input[n,c,*q], target[n,*q] (int64) and weight[c] (None means ones).
+    With a larger gamma it counts still less; 0 is the cross-entropy. Returns average
+    (reduction="mean"), total ("sum") or loss[n,*q] ("none") of input[n,c,*q],
+    target[n,*q] (int64) and weight[c] (None means ones).
     """
     gamma = rt.number(gamma, "focal_loss: gamma")
     if (

@@ -75,8 +75,8 @@ def gated_linear_attention(
 ) -> torch.Tensor:
     """Gated linear attention (Yang and others, 2024).
 
-    Each channel of the keys decays by its own gate. Returns output[b,h,t,e] of
-    q[b,h,t,d], k[b,h,t,d], v[b,h,t,e] and log_gate[b,h,t,d].
+    Each channel of the keys decays by its own gate. scale multiplies the output.
+    Returns output[b,h,t,e] of q[b,h,t,d], k[b,h,t,d], v[b,h,t,e] and log_gate[b,h,t,d].
     """
     scale = rt.number(scale, "gated_linear_attention: scale")
     if (

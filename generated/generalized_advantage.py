@@ -82,8 +82,9 @@ def generalized_advantage(
     """Generalized advantage estimation (Schulman and others, 2016).
 
     last_value is that of the state after the last step; nothing passes the end of an
-    episode. Returns advantage[n,t] of reward[n,t], value[n,t], last_value[n] and
-    done[n,t] (bool).
+    episode. gamma discounts a later reward, and lam a later difference in addition.
+    Returns advantage[n,t] of reward[n,t], value[n,t], last_value[n] and done[n,t]
+    (bool).
     """
     gamma = rt.number(gamma, "generalized_advantage: gamma")
     lam = rt.number(lam, "generalized_advantage: lam")

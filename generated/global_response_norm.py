@@ -94,7 +94,8 @@ def global_response_norm(
 ) -> torch.Tensor:
     """Global response normalization (ConvNeXt V2, Woo and others, 2023).
 
-    Channels are last. Returns output[n,*s,c] of input[n,*s,c], weight[c] and bias[c].
+    Channels are last. eps is added to the mean of the norms. Returns output[n,*s,c] of
+    input[n,*s,c], weight[c] and bias[c].
     """
     eps = rt.number(eps, "global_response_norm: eps")
     if (

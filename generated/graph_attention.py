@@ -232,9 +232,9 @@ def graph_attention(
     """Graph attention layer (Velickovic and others, 2018).
 
     Node n attends to the nodes from which an edge leads to it: a is what edge k asks
-    for in head h, and a node without such edges gets 0. Returns output[n,(h d)] of
-    x[n,f], weight[(h d),f], att_source[h,d], att_target[h,d], source[k] (int64) and
-    target[k] (int64).
+    for in head h, and a node without such edges gets 0. negative_slope is that of the
+    leaky_relu of the scores. Returns output[n,(h d)] of x[n,f], weight[(h d),f],
+    att_source[h,d], att_target[h,d], source[k] (int64) and target[k] (int64).
     """
     negative_slope = rt.number(negative_slope, "graph_attention: negative_slope")
     if (

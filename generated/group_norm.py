@@ -145,9 +145,9 @@ def group_norm(
     """Normalization of groups of channels.
 
     The channels are g groups of c; weight and bias are those of a channel. num_groups
-    is given by name; in torch it comes before weight. Returns output[n,d,*q] of
-    input[n,(g c),*q], weight[d] (None means ones) and bias[d] (None means zeros).
-    num_groups is the size of index g.
+    is given by name; in torch it comes before weight. eps is added to the variance.
+    Returns output[n,d,*q] of input[n,(g c),*q], weight[d] (None means ones) and bias[d]
+    (None means zeros). num_groups is the size of index g.
     """
     num_groups = rt.integer(num_groups, "group_norm: num_groups")
     eps = rt.number(eps, "group_norm: eps")

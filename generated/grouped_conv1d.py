@@ -92,9 +92,10 @@ def grouped_conv1d(
 ) -> torch.Tensor:
     """Convolution in groups of channels, torch's conv1d with groups.
 
-    Those of the channels in make those of the channels out. Returns output[n,(g o),u]
-    of input[n,(g c),t], weight[(g o),c,k] and bias[(g o)] (None means zeros). groups is
-    the size of index g.
+    Those of the channels in make those of the channels out. stride is the step of the
+    kernel, padding the number of zeros at each side, dilation the step between its
+    elements. Returns output[n,(g o),u] of input[n,(g c),t], weight[(g o),c,k] and
+    bias[(g o)] (None means zeros). groups is the size of index g.
     """
     stride = rt.integer(stride, "grouped_conv1d: stride")
     padding = rt.integer(padding, "grouped_conv1d: padding")

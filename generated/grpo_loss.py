@@ -139,9 +139,11 @@ def grpo_loss(
 ) -> torch.Tensor:
     """Group relative policy optimization (Shao and others, 2024).
 
-    Of each of the g answers to a prompt n, mask says which tokens t it has. Returns
-    loss of logprob[n,g,t], old_logprob[n,g,t], reference_logprob[n,g,t], reward[n,g]
-    and mask[n,g,t] (bool).
+    Of each of the g answers to a prompt n, mask says which tokens t it has. The ratio
+    of the probabilities gains nothing beyond 1 - clip and 1 + clip, beta is the weight
+    of the divergence from the reference, and eps is added to the deviation of the
+    rewards. Returns loss of logprob[n,g,t], old_logprob[n,g,t],
+    reference_logprob[n,g,t], reward[n,g] and mask[n,g,t] (bool).
     """
     clip = rt.number(clip, "grpo_loss: clip")
     beta = rt.number(beta, "grpo_loss: beta")

@@ -53,7 +53,8 @@ def hardtanh(
 ) -> torch.Tensor:
     """x between two bounds, the bound beyond.
 
-    Between its bounds the slope is 1, on them it is 0. Returns output[*p] of input[*p].
+    Between its bounds the slope is 1, on them it is 0. min_val and max_val are the
+    bounds. Returns output[*p] of input[*p].
     """
     min_val = rt.number(min_val, "hardtanh: min_val")
     max_val = rt.number(max_val, "hardtanh: max_val")

@@ -30,8 +30,9 @@ def im2col(
 ) -> torch.Tensor:
     """Patches of an image as columns, torch.nn.functional.unfold.
 
-    Returns output[n,(c i j),(x y)] of input[n,c,h,w]. kernel_height is the size of
-    index i and kernel_width is the size of index j.
+    stride is the step from patch to patch, dilation that within one. Returns
+    output[n,(c i j),(x y)] of input[n,c,h,w]. kernel_height is the size of index i and
+    kernel_width is the size of index j.
     """
     kernel_height = rt.integer(kernel_height, "im2col: kernel_height")
     kernel_width = rt.integer(kernel_width, "im2col: kernel_width")

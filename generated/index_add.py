@@ -50,9 +50,10 @@ def index_add(
 ) -> torch.Tensor:
     """Adds rows of a source at given positions.
 
-    Sources that have the same index add up. In torch dim comes before index. Returns
-    output[*p,v,*q] of input[*p,v,*q], index[k] (int64) and source[*p,k,*q]. dim is the
-    position of axis v. A value of index that is no position of axis v is ignored.
+    Sources that have the same index add up. In torch dim comes before index. alpha
+    multiplies the source. Returns output[*p,v,*q] of input[*p,v,*q], index[k] (int64)
+    and source[*p,k,*q]. dim is the position of axis v. A value of index that is no
+    position of axis v is ignored.
     """
     dim = rt.integer(dim, "index_add: dim")
     alpha = rt.number(alpha, "index_add: alpha")

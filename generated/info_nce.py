@@ -154,9 +154,9 @@ def info_nce(
 ) -> torch.Tensor:
     """Contrastive loss of queries and keys by the cosine of their angle.
 
-    Each query is to find its own key among those of all. Returns average
-    (reduction="mean"), total ("sum") or loss[n] ("none") of query[n,d] and
-    positive_key[n,d].
+    Each query is to find its own key among those of all. The cosines are divided by
+    temperature. Returns average (reduction="mean"), total ("sum") or loss[n] ("none")
+    of query[n,d] and positive_key[n,d].
     """
     temperature = rt.number(temperature, "info_nce: temperature")
     if (

@@ -96,8 +96,8 @@ def instance_norm(
     """Normalization of every channel of every element.
 
     Without torch's running_mean, running_var and momentum, so use_input_stats is True.
-    Returns output[n,c,*q] of input[n,c,*q], weight[c] (None means ones) and bias[c]
-    (None means zeros).
+    eps is added to the variance. Returns output[n,c,*q] of input[n,c,*q], weight[c]
+    (None means ones) and bias[c] (None means zeros).
     """
     eps = rt.number(eps, "instance_norm: eps")
     if (

@@ -150,9 +150,10 @@ def kto_loss(
     """Kahneman-Tversky optimization (Ethayarajh and others, 2024).
 
     The point of reference is the divergence of unrelated answers, which is not
-    differentiated. Returns average (reduction="mean"), total ("sum") or loss[n]
-    ("none") of policy[n], reference[n], unrelated[m], unrelated_reference[m] and
-    desirable[n] (bool).
+    differentiated. beta multiplies what an answer gains over the reference;
+    desirable_weight and undesirable_weight are the weights of the two kinds. Returns
+    average (reduction="mean"), total ("sum") or loss[n] ("none") of policy[n],
+    reference[n], unrelated[m], unrelated_reference[m] and desirable[n] (bool).
     """
     beta = rt.number(beta, "kto_loss: beta")
     desirable_weight = rt.number(desirable_weight, "kto_loss: desirable_weight")

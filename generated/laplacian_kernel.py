@@ -51,7 +51,8 @@ def laplacian_kernel(
 ) -> torch.Tensor:
     """Laplacian kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    gamma multiplies the distances, which are sums of absolute differences. Returns
+    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = rt.number(gamma, "laplacian_kernel: gamma")
     if (

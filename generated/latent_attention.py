@@ -158,9 +158,9 @@ def latent_attention(
     """Multi-head latent attention (DeepSeek-V2, 2024).
 
     Keys and values are made of one latent vector for each position, and a part of the
-    keys that all heads share carries the position. Returns output[b,h,i,e] of
-    query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l], key_turned[b,j,r], Wk[h,d,l]
-    and Wv[h,e,l].
+    keys that all heads share carries the position. scale multiplies the scores. Returns
+    output[b,h,i,e] of query[b,h,i,d], query_turned[b,h,i,r], latent[b,j,l],
+    key_turned[b,j,r], Wk[h,d,l] and Wv[h,e,l].
     """
     scale = rt.number(scale, "latent_attention: scale")
     if (

@@ -92,8 +92,8 @@ def layer_norm(
     """Layer normalization.
 
     The axes of weight, which is always given, are those that are normalized: torch's
-    normalized_shape. Returns output[*p,*s] of input[*p,*s], weight[*s] and bias[*s]
-    (None means zeros).
+    normalized_shape. eps is added to the variance. Returns output[*p,*s] of
+    input[*p,*s], weight[*s] and bias[*s] (None means zeros).
     """
     eps = rt.number(eps, "layer_norm: eps")
     if (

@@ -44,7 +44,7 @@ class _LeakyRelu(torch.autograd.Function):
 def leaky_relu(input: torch.Tensor, negative_slope: float = 0.01) -> torch.Tensor:
     """x above 0, a small multiple of x below.
 
-    Returns output[*p] of input[*p].
+    negative_slope is that multiple. Returns output[*p] of input[*p].
     """
     negative_slope = rt.number(negative_slope, "leaky_relu: negative_slope")
     if not rt.floating(input):

@@ -139,7 +139,8 @@ def lennard_jones(
 ) -> torch.Tensor:
     """Energy of particles that attract each other far away and repel each other nearby.
 
-    Returns energy of position[n,c].
+    At the distance sigma it is 0, and its minimum is -epsilon. Returns energy of
+    position[n,c].
     """
     sigma = rt.number(sigma, "lennard_jones: sigma")
     epsilon = rt.number(epsilon, "lennard_jones: epsilon")

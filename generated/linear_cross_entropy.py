@@ -171,10 +171,11 @@ def linear_cross_entropy(
 ) -> torch.Tensor:
     """Linear classifier and its cross-entropy in one.
 
-    torch's options choose how it is computed in parts. Returns average
-    (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,d],
-    linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros) and
-    weight[c] (None means ones). label_smoothing is at least 0 and at most 1.
+    torch's options choose how it is computed in parts. A target of ignore_index counts
+    nothing. label_smoothing is the share of each target that is spread over all
+    classes. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
+    input[n,d], linear_weight[c,d], target[n] (int64), linear_bias[c] (None means zeros)
+    and weight[c] (None means ones). label_smoothing is at least 0 and at most 1.
     """
     ignore_index = rt.integer(ignore_index, "linear_cross_entropy: ignore_index")
     label_smoothing = rt.number(

@@ -132,8 +132,9 @@ def local_response_norm(
 ) -> torch.Tensor:
     """Each channel by the mean square of the channels around it.
 
-    They are `window` channels, torch's size; channels outside count as 0. Returns
-    output[n,c,*q] of input[n,c,*q]. window is the size of index w.
+    They are `window` channels, torch's size; channels outside count as 0. The divisor
+    is (k + alpha*mean)**beta of the mean square. Returns output[n,c,*q] of
+    input[n,c,*q]. window is the size of index w.
     """
     window = rt.integer(window, "local_response_norm: window")
     alpha = rt.number(alpha, "local_response_norm: alpha")

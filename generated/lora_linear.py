@@ -103,8 +103,8 @@ def lora_linear(
 ) -> torch.Tensor:
     """Linear layer with a correction of low rank (LoRA, Hu and others, 2022).
 
-    Returns output[*b,j] of input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r] and
-    bias[j] (None means zeros).
+    alpha divided by the rank multiplies the correction. Returns output[*b,j] of
+    input[*b,k], weight[j,k], lora_A[r,k], lora_B[j,r] and bias[j] (None means zeros).
     """
     alpha = rt.number(alpha, "lora_linear: alpha")
     if (

@@ -64,8 +64,9 @@ def lsq_quantize(
 ) -> torch.Tensor:
     """Quantization with a learned step (LSQ, Esser and others, 2020).
 
-    The gradient passes through round, and that of the step is scaled. Returns
-    output[*p] of input[*p] and step.
+    The gradient passes through round, and that of the step is scaled. qmin and qmax are
+    the least and the largest level, and gradient_scale multiplies the gradient of the
+    step. Returns output[*p] of input[*p] and step.
     """
     qmin = rt.number(qmin, "lsq_quantize: qmin")
     qmax = rt.number(qmax, "lsq_quantize: qmax")

@@ -67,9 +67,9 @@ def margin_ranking_loss(
 ) -> torch.Tensor:
     """Loss of two scores in the wrong order.
 
-    input1 is to be the larger one where target is 1. Returns average
-    (reduction="mean"), total ("sum") or loss[*p] ("none") of input1[*p], input2[*p] and
-    target[*p].
+    input1 is to be the larger one where target is 1. It costs nothing where it is
+    larger by margin. Returns average (reduction="mean"), total ("sum") or loss[*p]
+    ("none") of input1[*p], input2[*p] and target[*p].
     """
     margin = rt.number(margin, "margin_ranking_loss: margin")
     if (

@@ -35,7 +35,7 @@ class _MaskedFill(torch.autograd.Function):
 def masked_fill(input: torch.Tensor, mask: torch.Tensor, value: float) -> torch.Tensor:
     """A number where a mask holds.
 
-    Returns output[*p] of input[*p] and mask[*p] (bool).
+    value is the number. Returns output[*p] of input[*p] and mask[*p] (bool).
     """
     value = rt.number(value, "masked_fill: value")
     if (

@@ -173,7 +173,7 @@ class _Mmd(torch.autograd.Function):
 def mmd(X: torch.Tensor, Y: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Squared maximum mean discrepancy of two samples, with rbf_kernel.
 
-    Returns distance of X[i,k] and Y[l,k].
+    gamma is that of the kernel. Returns distance of X[i,k] and Y[l,k].
     """
     gamma = rt.number(gamma, "mmd: gamma")
     if (

@@ -321,8 +321,9 @@ def nll_loss(
 ) -> torch.Tensor:
     """Negative log likelihood of the class of each element.
 
-    Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,c],
-    target[n] (int64) and weight[c] (None means ones).
+    A target of ignore_index counts nothing. Returns average (reduction="mean"), total
+    ("sum") or loss[n] ("none") of input[n,c], target[n] (int64) and weight[c] (None
+    means ones).
     """
     ignore_index = rt.integer(ignore_index, "nll_loss: ignore_index")
     if (

@@ -37,8 +37,8 @@ def pad(
     """Values before and after the input along dim.
 
     `left` before and `right` after it; less than 0 takes away. torch's pad is (left,
-    right) for the last axis, and its mode is constant. Returns output[*p,t,*q] of
-    input[*p,k,*q]. dim is the position of axis k.
+    right) for the last axis, and its mode is constant. value is what they are. Returns
+    output[*p,t,*q] of input[*p,k,*q]. dim is the position of axis k.
     """
     left = rt.integer(left, "pad: left")
     right = rt.integer(right, "pad: right")

@@ -112,7 +112,8 @@ def polynomial_kernel(
 ) -> torch.Tensor:
     """Polynomial kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    It is the power degree of gamma times the product of two rows, plus coef0. Returns
+    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = rt.number(gamma, "polynomial_kernel: gamma")
     coef0 = rt.number(coef0, "polynomial_kernel: coef0")

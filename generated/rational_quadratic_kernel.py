@@ -147,7 +147,9 @@ def rational_quadratic_kernel(
 ) -> torch.Tensor:
     """Rational quadratic kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. alpha is greater than 0.
+    gamma multiplies the squared distances, and alpha mixes their scales: the larger it
+    is, the nearer is rbf_kernel. Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k]. alpha
+    is greater than 0.
     """
     gamma = rt.number(gamma, "rational_quadratic_kernel: gamma")
     alpha = rt.number(alpha, "rational_quadratic_kernel: alpha")

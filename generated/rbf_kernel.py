@@ -82,8 +82,8 @@ class _RbfKernel(torch.autograd.Function):
 def rbf_kernel(x1: torch.Tensor, x2: torch.Tensor, gamma: float = 1.0) -> torch.Tensor:
     """Gaussian kernel of all pairs of rows.
 
-    The kernels have the names and parameters of sklearn.metrics.pairwise. Returns
-    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    The kernels have the names and parameters of sklearn.metrics.pairwise. gamma
+    multiplies the squared distances. Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = rt.number(gamma, "rbf_kernel: gamma")
     if (

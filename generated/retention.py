@@ -105,8 +105,8 @@ def retention(
 ) -> torch.Tensor:
     """Retention (Sun and others, 2023).
 
-    Attention that decays by gamma of a head, without softmax. Returns output[b,h,t,e]
-    of q[b,h,t,d], k[b,h,s,d], v[b,h,s,e] and gamma[h].
+    Attention that decays by gamma of a head, without softmax. scale multiplies the
+    output. Returns output[b,h,t,e] of q[b,h,t,d], k[b,h,s,d], v[b,h,s,e] and gamma[h].
     """
     scale = rt.number(scale, "retention: scale")
     if (

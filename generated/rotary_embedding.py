@@ -62,8 +62,8 @@ class _RotaryEmbedding(torch.autograd.Function):
 def rotary_embedding(x: torch.Tensor, base: float = 10000.0) -> torch.Tensor:
     """Rotary position embedding: turns pairs of features by angles.
 
-    The angle of the pair (x[d], x[d + size(d)]) grows with t. Returns
-    output[*b,t,(r d)] of x[*b,t,(r d)].
+    The angle of the pair (x[d], x[d + size(d)]) grows with t. It is
+    t*base**(-d/size(d)). Returns output[*b,t,(r d)] of x[*b,t,(r d)].
     """
     base = rt.number(base, "rotary_embedding: base")
     if not rt.floating(x) or x.dim() < 2 or x.shape[-1] % 2 != 0:

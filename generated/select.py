@@ -29,7 +29,8 @@ def _select_forward(input, dim, index):
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     """Values at one position of an axis, torch.select.
 
-    Returns output[*p,*q] of input[*p,t,*q]. dim is the position of axis t.
+    index is that position. Returns output[*p,*q] of input[*p,t,*q]. dim is the position
+    of axis t.
     """
     dim = rt.integer(dim, "select: dim")
     index = rt.integer(index, "select: index")

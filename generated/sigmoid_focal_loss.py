@@ -173,8 +173,9 @@ def sigmoid_focal_loss(
 ) -> torch.Tensor:
     """Focal loss of two classes, torchvision.ops.sigmoid_focal_loss.
 
-    What is right already counts less. Returns loss[*p] (reduction="none"), average
-    ("mean") or total ("sum") of input[*p] and target[*p].
+    What is right already counts less. With a larger gamma it counts still less; alpha
+    is the weight of target 1, and 1 - alpha that of target 0. Returns loss[*p]
+    (reduction="none"), average ("mean") or total ("sum") of input[*p] and target[*p].
     """
     alpha = rt.number(alpha, "sigmoid_focal_loss: alpha")
     gamma = rt.number(gamma, "sigmoid_focal_loss: gamma")

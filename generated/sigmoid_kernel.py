@@ -65,7 +65,8 @@ def sigmoid_kernel(
 ) -> torch.Tensor:
     """Sigmoid (tanh) kernel of all pairs of rows.
 
-    Returns K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
+    gamma multiplies the product of two rows, and coef0 is added to it. Returns
+    K[*b,i,j] of x1[*b,i,k] and x2[*b,j,k].
     """
     gamma = rt.number(gamma, "sigmoid_kernel: gamma")
     coef0 = rt.number(coef0, "sigmoid_kernel: coef0")

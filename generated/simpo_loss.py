@@ -97,8 +97,9 @@ def simpo_loss(
     """Simple preference optimization (Meng and others, 2024).
 
     It compares the mean log-probability of the tokens of two answers, and needs no
-    reference. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    chosen[n,t], rejected[n,u], chosen_mask[n,t] (bool) and rejected_mask[n,u] (bool).
+    reference. beta multiplies their difference, which is to be more than gamma. Returns
+    average (reduction="mean"), total ("sum") or loss[n] ("none") of chosen[n,t],
+    rejected[n,u], chosen_mask[n,t] (bool) and rejected_mask[n,u] (bool).
     """
     beta = rt.number(beta, "simpo_loss: beta")
     gamma = rt.number(gamma, "simpo_loss: gamma")

@@ -260,8 +260,9 @@ def ssim_loss(
 ) -> torch.Tensor:
     """1 less the structural similarity of images (Wang and others, 2004).
 
-    A window of weights, whose sum is 1, moves over both. Returns loss of
-    first[n,c,y,x], second[n,c,y,x] and window[u,v].
+    A window of weights, whose sum is 1, moves over both. data_range is the largest
+    value less the least one that is possible. Returns loss of first[n,c,y,x],
+    second[n,c,y,x] and window[u,v].
     """
     data_range = rt.number(data_range, "ssim_loss: data_range")
     if (

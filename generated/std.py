@@ -76,8 +76,9 @@ def std(
 ) -> torch.Tensor:
     """Standard deviation over an axis.
 
-    Of equal values the gradient is 0, as torch.std. Returns deviation[*p,*q] of
-    input[*p,k,*q]. dim is the position of axis k and keepdim keeps axis k with size 1.
+    Of equal values the gradient is 0, as torch.std. The variance divides by the number
+    of values less the correction. Returns deviation[*p,*q] of input[*p,k,*q]. dim is
+    the position of axis k and keepdim keeps axis k with size 1.
     """
     dim = rt.integer(dim, "std: dim")
     correction = rt.number(correction, "std: correction")

@@ -267,9 +267,10 @@ def triplet_margin_loss(
     """Loss of an anchor nearer to the negative than to the positive.
 
     p is the finite order of the norm, eps is added to each difference. torch's swap is
-    False. Returns average (reduction="mean"), total ("sum") or loss[n] ("none") of
-    anchor[n,d], positive[n,d] and negative[n,d]. margin is greater than 0 and p is
-    greater than 0 and less than 1000000000.
+    False. The loss is 0 where the negative is farther by margin. Returns average
+    (reduction="mean"), total ("sum") or loss[n] ("none") of anchor[n,d], positive[n,d]
+    and negative[n,d]. margin is greater than 0 and p is greater than 0 and less than
+    1000000000.
     """
     margin = rt.number(margin, "triplet_margin_loss: margin")
     p = rt.number(p, "triplet_margin_loss: p")

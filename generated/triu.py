@@ -33,7 +33,8 @@ class _Triu(torch.autograd.Function):
 def triu(input: torch.Tensor, diagonal: int = 0) -> torch.Tensor:
     """Upper triangle of a matrix.
 
-    Returns output[*b,i,j] of input[*b,i,j].
+    diagonal=0 is the main one, 1 the one above it. Returns output[*b,i,j] of
+    input[*b,i,j].
     """
     diagonal = rt.integer(diagonal, "triu: diagonal")
     if not rt.floating(input) or input.dim() < 2:

@@ -132,9 +132,9 @@ def tversky_loss(
 ) -> torch.Tensor:
     """Tversky loss of a segmentation.
 
-    alpha is the price of what is found and wrong, beta of what is missed. Returns
-    average (reduction="mean"), total ("sum") or loss[n] ("none") of input[n,*q] and
-    target[n,*q].
+    alpha is the price of what is found and wrong, beta of what is missed. smooth is
+    added to numerator and denominator. Returns average (reduction="mean"), total
+    ("sum") or loss[n] ("none") of input[n,*q] and target[n,*q].
     """
     alpha = rt.number(alpha, "tversky_loss: alpha")
     beta = rt.number(beta, "tversky_loss: beta")

@@ -60,8 +60,9 @@ def var_mean(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Variance and mean over an axis.
 
-    Returns variance[*p,*q] and mu[*p,*q] of input[*p,k,*q]. dim is the position of axis
-    k and keepdim keeps axis k with size 1.
+    The variance divides by the number of values less the correction. Returns
+    variance[*p,*q] and mu[*p,*q] of input[*p,k,*q]. dim is the position of axis k and
+    keepdim keeps axis k with size 1.
     """
     dim = rt.integer(dim, "var_mean: dim")
     correction = rt.number(correction, "var_mean: correction")

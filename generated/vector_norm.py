@@ -97,8 +97,8 @@ def vector_norm(
 ) -> torch.Tensor:
     """Norm of a finite order greater than 0, torch.linalg.vector_norm.
 
-    Returns F[*p,*q] of x[*p,k,*q]. ord is greater than 0 and less than 1000000000, dim
-    is the position of axis k and keepdim keeps axis k with size 1.
+    ord is the order. Returns F[*p,*q] of x[*p,k,*q]. ord is greater than 0 and less
+    than 1000000000, dim is the position of axis k and keepdim keeps axis k with size 1.
     """
     ord = rt.number(ord, "vector_norm: ord")
     dim = rt.integer(dim, "vector_norm: dim")

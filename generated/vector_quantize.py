@@ -91,8 +91,8 @@ def vector_quantize(
     """Vector quantization (van den Oord and others, 2017).
 
     The nearest code of each vector, through which the gradient passes, and the loss
-    that draws both together. Returns loss, quantized[n,d] and index[n] of input[n,d]
-    and codebook[k,d].
+    that draws both together. commitment is the weight of the part that moves the
+    vectors. Returns loss, quantized[n,d] and index[n] of input[n,d] and codebook[k,d].
     """
     commitment = rt.number(commitment, "vector_quantize: commitment")
     if (

@@ -124,7 +124,8 @@ def vicreg_loss(
 ) -> torch.Tensor:
     """Variance, invariance and covariance of two views (Bardes and others, 2022).
 
-    Returns loss of first[n,i] and second[n,i].
+    invariance, variance and covariance are the weights of the three, and eps is added
+    to the variances. Returns loss of first[n,i] and second[n,i].
     """
     invariance = rt.number(invariance, "vicreg_loss: invariance")
     variance = rt.number(variance, "vicreg_loss: variance")

@@ -128,8 +128,9 @@ def zinb_loss(
     """Negative log likelihood of counts with too many zeros.
 
     mean and dispersion are those of a negative binomial; logits says how probable a
-    further zero is. Returns average (reduction="mean"), total ("sum") or loss[*p]
-    ("none") of mean[*p], dispersion[*p], logits[*p] and counts[*p] (int64).
+    further zero is. eps is added within each logarithm. Returns average
+    (reduction="mean"), total ("sum") or loss[*p] ("none") of mean[*p], dispersion[*p],
+    logits[*p] and counts[*p] (int64).
     """
     eps = rt.number(eps, "zinb_loss: eps")
     if (
