@@ -136,12 +136,9 @@ class _CharacterModel(torch.autograd.Function):
             h = hpreact.tanh()  # h[n,j]
             low_grad_logits = grad_logits.to(low)
         if needs_grad_hpreact:
-            if first_order:
-                grad_hpreact = torch.ops.aten.tanh_backward(  # grad_hpreact[n,j]
-                    (low_grad_logits @ W2.mT).to(wide), h
-                )
-            else:
-                grad_hpreact = (1 - h.square()) * (low_grad_logits @ W2.mT).to(wide)
+            grad_hpreact = torch.ops.aten.tanh_backward(  # grad_hpreact[n,j]
+                (low_grad_logits @ W2.mT).to(wide), h
+            )
         if needs_sum_of_grad_hpreact:
             sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
         if needs_grad_hprebn:

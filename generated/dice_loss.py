@@ -83,10 +83,8 @@ class _DiceLoss(torch.autograd.Function):
                     grad_both_difference, probability, grad_input=grad_both_difference
                 )
             else:
-                grad_input = (
-                    probability
-                    * (1 - probability)
-                    * (spread_grad_both - twice_G_quotient * target)
+                grad_input = torch.ops.aten.sigmoid_backward(
+                    spread_grad_both - twice_G_quotient * target, probability
                 )
         if ctx.needs_input_grad[1]:
             grad_target = spread_grad_both - reuse.mul(probability, twice_G_quotient)

@@ -12,7 +12,8 @@ Gradients for approximate="tanh", where G is the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2/π)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²) + (1 + tanh(inner[*p]))/2)
 
-Fused kernels of torch: gelu; gelu backward; gelu (tanh); gelu (tanh) backward.
+Fused kernels of torch: gelu; gelu backward; gelu (tanh); tanh backward; gelu (tanh)
+backward.
 """
 # mypy: ignore-errors
 
@@ -74,11 +75,9 @@ class _GeluTanh(torch.autograd.Function):
         inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
         tanh_inner = inner.tanh()
         scale = math.sqrt(2) / math.sqrt(math.pi)
-        half_plus_input_squared = 0.5 + 0.0670725 * input_squared
-        scale_input_tanh_inner = (
-            scale * input * (1 - tanh_inner.square()) * half_plus_input_squared
-        )
-        grad_input = G * (scale_input_tanh_inner + 0.5 * (1 + tanh_inner))
+        grad_input = scale * input * torch.ops.aten.tanh_backward(G, tanh_inner) * (
+            0.5 + 0.0670725 * input_squared
+        ) + 0.5 * G * (1 + tanh_inner)
         return grad_input
 
 

@@ -8,7 +8,7 @@ Gradients, where G is the cotangent of output:
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 
-Fused kernels of torch: glu; glu backward.
+Fused kernels of torch: glu; sigmoid backward; glu backward.
 """
 # mypy: ignore-errors
 
@@ -83,10 +83,8 @@ class _Glu(torch.autograd.Function):
             grad_input = grad_input.reshape(input_shape)
         else:
             sigmoid_halves = halves[:, 1].sigmoid()
-            output = halves[:, 0] * sigmoid_halves
-            grad_halves = torch.stack(  # grad_halves[*p,t,k,*q]
-                (G * sigmoid_halves, G * output * (1 - sigmoid_halves)), 1
-            )
+            halves_G = halves[:, 0] * torch.ops.aten.sigmoid_backward(G, sigmoid_halves)
+            grad_halves = torch.stack((G * sigmoid_halves, halves_G), 1)
             grad_input = grad_halves.reshape(input_shape)
         return grad_input, None
 

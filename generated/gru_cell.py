@@ -61,103 +61,63 @@ class _GruCell(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, hx, w_ih, w_hh, b_ih, b_hh = inputs
-        _, a, s = output
-        ctx.mark_non_differentiable(a, s)
+        h, a, s = output
         ctx.set_materialize_grads(False)
+        ctx.output_shape = h.shape
         ctx.low, ctx.wide = rt.product_dtypes(input, hx, w_ih, w_hh, b_ih, b_hh)
-        ctx.save_for_backward(input, hx, w_ih, w_hh, b_ih, b_hh, a, s)
+        ctx.save_for_backward(
+            input if ctx.needs_input_grad[2] else None,
+            hx,
+            w_ih if ctx.needs_input_grad[0] else None,
+            w_hh if ctx.needs_input_grad[1] else None,
+            a,
+            s,
+        )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_a, _grad_s):
-        if G is None:
+    def backward(ctx, G, G_a, G_s):
+        if G is None and G_a is None and G_s is None:
             return (None,) * 6
-        input, hx, w_ih, w_hh, b_ih, b_hh, a, s = ctx.saved_tensors
+        input, hx, w_ih, w_hh, a, s = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_a, G_s)
         low, wide = ctx.low, ctx.wide
+        input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
+        hx, a, s, G, G_a, G_s = rt.cast(wide, hx, a, s, G, G_a, G_s)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            input, w_ih, w_hh = rt.cast(low, input, w_ih, w_hh)
-            hx, a, s, G = rt.cast(wide, hx, a, s, G)
-            update = (a[:, 1] + s[:, 1]).sigmoid_()  # update[n,j]
-            grad_new = (1 - update).mul_(G)  # grad_new[n,j]
-            reset = (a[:, 0] + s[:, 0]).sigmoid_()  # reset[n,j]
-            new = torch.addcmul(a[:, 2], s[:, 2], reset).tanh_()  # new[n,j]
-            grad_update = (hx - new).mul_(G)  # grad_update[n,j]
-            grad_new_through_tanh = torch.ops.aten.tanh_backward(
-                grad_new, new, grad_input=grad_new
-            )
-            s_grad_new = s[:, 2] * grad_new_through_tanh
-            s_grad_new_through_sigmoid = torch.ops.aten.sigmoid_backward(
-                s_grad_new, reset, grad_input=s_grad_new
-            )
-            grad_update_through_sigmoid = torch.ops.aten.sigmoid_backward(
-                grad_update, update, grad_input=grad_update
-            )
-            if needs[0] or needs[2] or needs[4]:
-                grad_a = torch.stack(  # grad_a[n,g,j]
+        update = reuse.sigmoid(a[:, 1] + s[:, 1])  # update[n,j]
+        grad_new = reuse.mul(1 - update, G)  # grad_new[n,j]
+        reset = reuse.sigmoid(a[:, 0] + s[:, 0])  # reset[n,j]
+        new = reuse.tanh(torch.addcmul(a[:, 2], s[:, 2], reset))  # new[n,j]
+        grad_update = reuse.mul(hx - new, G)  # grad_update[n,j]
+        grad_new_through_tanh = reuse.tanh_backward(grad_new, new)
+        s_grad_new = s[:, 2] * grad_new_through_tanh
+        s_grad_new_through_sigmoid = reuse.sigmoid_backward(s_grad_new, reset)
+        grad_update_through_sigmoid = reuse.sigmoid_backward(grad_update, update)
+        if needs[0] or needs[2] or needs[4]:
+            grad_a = rt.add_cotangent(  # grad_a[n,g,j]
+                torch.stack(
                     (
                         s_grad_new_through_sigmoid,
                         grad_update_through_sigmoid,
                         grad_new_through_tanh,
                     ),
                     1,
-                )
-            if needs[1] or needs[3] or needs[5]:
-                grad_s = torch.stack(  # grad_s[n,g,j]
-                    (
-                        s_grad_new_through_sigmoid,
-                        grad_update_through_sigmoid,
-                        reset.mul_(grad_new_through_tanh),
-                    ),
-                    1,
-                )
-        else:
-            input, w_ih, w_hh, b_ih, b_hh = rt.cast(low, input, w_ih, w_hh, b_ih, b_hh)
-            hx, G = rt.cast(wide, hx, G)
-            input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (3, hx.shape[1]))
-            if b_ih is None:
-                a = input_w_ih  # a[n,g,j]
-            else:
-                a = rt.unflatten(b_ih, 0, (3, hx.shape[1])) + input_w_ih  # a[n,g,j]
-            low_hx = hx.to(low)
-            low_hx_w_hh = rt.unflatten(low_hx @ w_hh.mT, 1, (3, hx.shape[1]))
-            if b_hh is None:
-                s = low_hx_w_hh  # s[n,g,j]
-            else:
-                s = rt.unflatten(b_hh, 0, (3, hx.shape[1])) + low_hx_w_hh  # s[n,g,j]
-            update = (a[:, 1] + s[:, 1]).to(wide).sigmoid()  # update[n,j]
-            one_minus_update = 1 - update
-            grad_new = G * one_minus_update  # grad_new[n,j]
-            reset = (a[:, 0] + s[:, 0]).to(wide).sigmoid()  # reset[n,j]
-            wide_s = s[:, 2].to(wide)
-            new = (a[:, 2].to(wide) + wide_s * reset).tanh()  # new[n,j]
-            one_minus_new_squared = 1 - new.square()
-            grad_reset = grad_new * wide_s * one_minus_new_squared  # grad_reset[n,j]
-            one_minus_reset = 1 - reset
-            grad_update = G * (hx - new)  # grad_update[n,j]
-            grad_reset_reset = grad_reset * reset * one_minus_reset
-            grad_update_update = grad_update * update * one_minus_update
-            if needs[0] or needs[2] or needs[4]:
-                grad_a = torch.stack(  # grad_a[n,g,j]
-                    (
-                        grad_reset_reset,
-                        grad_update_update,
-                        grad_new * one_minus_new_squared,
-                    ),
-                    1,
-                )
-            if needs[1] or needs[3] or needs[5]:
-                grad_s = torch.stack(  # grad_s[n,g,j]
-                    (
-                        grad_reset_reset,
-                        grad_update_update,
-                        grad_new * reset * one_minus_new_squared,
-                    ),
-                    1,
-                )
+                ),
+                G_a,
+            )
+        if needs[1] or needs[3] or needs[5]:
+            joined_s_grad_new = torch.stack(
+                (
+                    s_grad_new_through_sigmoid,
+                    grad_update_through_sigmoid,
+                    reuse.mul(reset, grad_new_through_tanh),
+                ),
+                1,
+            )
+            grad_s = rt.add_cotangent(joined_s_grad_new, G_s)  # grad_s[n,g,j]
         if needs[0] or needs[2]:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if needs[1] or needs[3]:
@@ -169,10 +129,7 @@ class _GruCell(torch.autograd.Function):
         if needs[2]:
             grad_w_ih = flat_grad_a.mT.to(low) @ input
         if needs[3]:
-            if first_order:
-                grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
-            else:
-                grad_w_hh = flat_grad_s.mT.to(low) @ low_hx
+            grad_w_hh = flat_grad_s.mT.to(low) @ hx.to(low)
         if needs[4]:
             grad_b_ih = rt.flatten(grad_a.sum(0), 0, 1)
         if needs[5]:

@@ -87,45 +87,29 @@ class _KtoLoss(torch.autograd.Function):
         policy, reference, divergence, G = rt.widened(policy, reference, divergence, G)
         beta = ctx.beta
         grad_policy = grad_reference = grad_unrelated = grad_unrelated_reference = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        reuse = rt.reuse(G)
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
-        if first_order:
-            G = G.expand(ctx.loss_shape)
+        G = G.expand(ctx.loss_shape)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             reward = reuse.mul(reuse.sub(policy - reference, divergence), beta)
-            if first_order:
-                G_through_sigmoid = torch.ops.aten.sigmoid_backward(
-                    G, (-reward).sigmoid_()
-                )
-                G_through_sigmoid_with_reward = torch.ops.aten.sigmoid_backward(
-                    G, reward.sigmoid_()
-                )
-                grad_reward = rt.where(  # grad_reward[n]
-                    desirable,
-                    G_through_sigmoid.mul_(-ctx.desirable_weight),
-                    G_through_sigmoid_with_reward.mul_(ctx.undesirable_weight),
-                )
-            else:
-                sigmoid_minus_reward = (-reward).sigmoid()
-                sigmoid_reward = reward.sigmoid()
-                grad_reward = G * rt.where(
-                    desirable,
-                    -ctx.desirable_weight
-                    * (1 - sigmoid_minus_reward)
-                    * sigmoid_minus_reward,
-                    ctx.undesirable_weight * (1 - sigmoid_reward) * sigmoid_reward,
-                )
+            G_through_sigmoid = torch.ops.aten.sigmoid_backward(
+                G, reuse.sigmoid(-reward)
+            )
+            G_through_sigmoid_with_reward = torch.ops.aten.sigmoid_backward(
+                G, reuse.sigmoid(reward)
+            )
+            grad_reward = rt.where(  # grad_reward[n]
+                desirable,
+                reuse.mul(G_through_sigmoid, -ctx.desirable_weight),
+                reuse.mul(G_through_sigmoid_with_reward, ctx.undesirable_weight),
+            )
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
             grad_unrelated = G.new_zeros(ctx.unrelated_shape)
         if ctx.needs_input_grad[0]:
-            if first_order:
-                if ctx.needs_input_grad[1]:
-                    grad_policy = beta * grad_reward
-                else:
-                    grad_policy = grad_reward.mul_(beta)
-            else:
+            if ctx.needs_input_grad[1]:
                 grad_policy = beta * grad_reward
+            else:
+                grad_policy = reuse.mul(grad_reward, beta)
         if ctx.needs_input_grad[1]:
             grad_reference = reuse.mul(grad_reward, -beta)
         if ctx.needs_input_grad[3]:

@@ -89,15 +89,6 @@ class _LstmCell(torch.autograd.Function):
             cx, c, leave, forget, enter, new, G_h, G_c = given
             tanh_c = c.tanh()
             grad_c = torch.ops.aten.tanh_backward(G_h, tanh_c).mul_(leave).add_(G_c)
-            if needs_grad_a:
-                G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
-                tanh_c_G_h = tanh_c.mul_(G_h_through_sigmoid)
-                grad_c_new = torch.ops.aten.sigmoid_backward(grad_c, enter).mul_(new)
-                grad_c_cx = torch.ops.aten.sigmoid_backward(grad_c, forget).mul_(cx)
-                grad_c_enter = torch.ops.aten.tanh_backward(grad_c, new).mul_(enter)
-                grad_a = torch.stack(  # grad_a[n,g,j]
-                    (grad_c_new, grad_c_cx, grad_c_enter, tanh_c_G_h), 1
-                )
         else:
             cx, b_ih, b_hh, c, G_h, G_c = rt.cast(wide, cx, b_ih, b_hh, c, G_h, G_c)
             input_w_ih = rt.unflatten(input @ w_ih.mT, 1, (4, hx.shape[1])).to(wide)
@@ -114,25 +105,18 @@ class _LstmCell(torch.autograd.Function):
             a = input_w_ih_sum if b_hh is None else input_w_ih_sum + split_b_hh
             leave = a[:, 3].sigmoid()  # leave[n,j]
             tanh_c = c.tanh()
-            grad_c = G_c + G_h * leave * (1 - tanh_c.square())  # grad_c[n,j]
+            grad_c = G_c + leave * torch.ops.aten.tanh_backward(G_h, tanh_c)
             forget = a[:, 1].sigmoid()  # forget[n,j]
             if needs_grad_a:
-                enter = a[:, 0].sigmoid()  # enter[n,j]
                 new = a[:, 2].tanh()  # new[n,j]
-                h = leave * tanh_c
-                grad_c_enter = grad_c * enter
-                grad_c_enter_new = grad_c_enter * (1 - new.square())
-                grad_c_enter_new2 = grad_c_enter * new * (1 - enter)
-                grad_c_cx_forget = grad_c * cx * forget * (1 - forget)
-                grad_a = torch.stack(  # grad_a[n,g,j]
-                    (
-                        grad_c_enter_new2,
-                        grad_c_cx_forget,
-                        grad_c_enter_new,
-                        G_h * h * (1 - leave),
-                    ),
-                    1,
-                )
+                enter = a[:, 0].sigmoid()  # enter[n,j]
+        if needs_grad_a:
+            G_h_through_sigmoid = torch.ops.aten.sigmoid_backward(G_h, leave)
+            tanh_c_G_h = reuse.mul(tanh_c, G_h_through_sigmoid)
+            new_grad_c = reuse.mul(torch.ops.aten.sigmoid_backward(grad_c, enter), new)
+            cx_grad_c = reuse.mul(torch.ops.aten.sigmoid_backward(grad_c, forget), cx)
+            enter_grad_c = reuse.mul(torch.ops.aten.tanh_backward(grad_c, new), enter)
+            grad_a = torch.stack((new_grad_c, cx_grad_c, enter_grad_c, tanh_c_G_h), 1)
         if needs_flat_grad_a:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if needs_low_flat_grad_a:

@@ -60,26 +60,21 @@ class _RnnTanhCell(torch.autograd.Function):
         input, hx, w_ih, w_hh = rt.cast(low, input, hx, w_ih, w_hh)
         h, G = rt.cast(wide, h, G)
         grad_input = grad_hx = grad_w_ih = grad_w_hh = grad_b_ih = grad_b_hh = None
-        first_order = rt.unrecorded(G)
-        if first_order:
-            G_h = torch.ops.aten.tanh_backward(G, h)
-        else:
-            one_minus_h_squared = 1 - h.square()
-            G_h = G * one_minus_h_squared
+        G_through_tanh = torch.ops.aten.tanh_backward(G, h)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            low_G_h = G_h.to(low)
+            low_G_through_tanh = G_through_tanh.to(low)
         if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-            low_G_h2 = G_h.mT.to(low)
+            low_G_through_tanh2 = G_through_tanh.mT.to(low)
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-            grad_b_ih = G_h.sum(0)
+            grad_b_ih = G_through_tanh.sum(0)
         if ctx.needs_input_grad[0]:
-            grad_input = low_G_h @ w_ih
+            grad_input = low_G_through_tanh @ w_ih
         if ctx.needs_input_grad[1]:
-            grad_hx = low_G_h @ w_hh
+            grad_hx = low_G_through_tanh @ w_hh
         if ctx.needs_input_grad[2]:
-            grad_w_ih = low_G_h2 @ input
+            grad_w_ih = low_G_through_tanh2 @ input
         if ctx.needs_input_grad[3]:
-            grad_w_hh = low_G_h2 @ hx
+            grad_w_hh = low_G_through_tanh2 @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih.clone() if ctx.needs_input_grad[4] else grad_b_ih
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:

@@ -46,17 +46,12 @@ class _SigmoidKernel(torch.autograd.Function):
         x1, x2 = rt.cast(low, x1, x2)
         K, G = rt.cast(wide, K, G)
         grad_x1 = grad_x2 = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if first_order:
-            G_K = torch.ops.aten.tanh_backward(G, K)
-        else:
-            one_minus_K_squared = 1 - K.square()
-            G_K = G * one_minus_K_squared
+        reuse = rt.reuse(G)
+        G_through_tanh = torch.ops.aten.tanh_backward(G, K)
         if ctx.needs_input_grad[0]:
-            grad_x1 = reuse.mul((G_K.to(low) @ x2).to(wide), ctx.gamma)
+            grad_x1 = reuse.mul((G_through_tanh.to(low) @ x2).to(wide), ctx.gamma)
         if ctx.needs_input_grad[1]:
-            grad_x2 = reuse.mul((G_K.mT.to(low) @ x1).to(wide), ctx.gamma)
+            grad_x2 = reuse.mul((G_through_tanh.mT.to(low) @ x1).to(wide), ctx.gamma)
         return grad_x1, grad_x2, None, None
 
 

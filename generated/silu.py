@@ -6,7 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = G[*p]·sigmoid(input[*p])·(1 + input[*p]·(1 − sigmoid(input[*p])))
 
-Fused kernels of torch: silu; silu backward.
+Fused kernels of torch: silu; sigmoid backward; silu backward.
 """
 # mypy: ignore-errors
 
@@ -36,7 +36,9 @@ class _Silu(torch.autograd.Function):
             return torch.ops.aten.silu_backward(G, input)
         input, G = rt.widened(*ctx.saved_tensors, G)
         sigmoid_input = input.sigmoid()
-        grad_input = G * sigmoid_input * (1 + input * (1 - sigmoid_input))
+        grad_input = G * sigmoid_input + input * torch.ops.aten.sigmoid_backward(
+            G, sigmoid_input
+        )
         return grad_input
 
 

@@ -7,7 +7,7 @@ Gradients, where G is the cotangent of output:
     grad_input[*p] = G[*p]·gate[*p]·sigmoid(gate[*p])
     grad_gate[*p] = G[*p]·input[*p]·sigmoid(gate[*p])·(1 + gate[*p]·(1 − sigmoid(gate[*p])))
 
-Fused kernels of torch: silu; silu backward.
+Fused kernels of torch: silu; sigmoid backward; silu backward.
 """
 # mypy: ignore-errors
 
@@ -45,7 +45,10 @@ class _Swiglu(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             grad_input = G * gate * sigmoid_gate
         if ctx.needs_input_grad[1]:
-            grad_gate = G * input * sigmoid_gate * (1 + gate * (1 - sigmoid_gate))
+            grad_gate = input * (
+                G * sigmoid_gate
+                + gate * torch.ops.aten.sigmoid_backward(G, sigmoid_gate)
+            )
         return grad_input, grad_gate
 
 

@@ -47,77 +47,48 @@ class _TverskyLoss(torch.autograd.Function):
         whole = found + alpha * wrong + beta * missed + smooth  # whole[n]
         loss = 1 - u3 / whole
         loss = rt.reduced(loss, reduction).to(dtype)
-        return loss, u3, whole
+        return loss, found, whole
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         input, target, ctx.alpha, ctx.beta, ctx.smooth, ctx.reduction = inputs
-        _, u3, whole = output
-        ctx.mark_non_differentiable(u3, whole)
+        loss, found, whole = output
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(input, target, u3, whole)
+        ctx.output_shape = loss.shape
+        ctx.save_for_backward(
+            input, target if ctx.needs_input_grad[0] else None, found, whole
+        )
 
     @staticmethod
-    def backward(ctx, G, _grad_u3, _grad_whole):
-        if G is None:
+    def backward(ctx, G, G_found, G_whole):
+        if G is None and G_found is None and G_whole is None:
             return (None,) * 6
-        input, target, u3, whole, G = rt.widened(*ctx.saved_tensors, G)
-        alpha = ctx.alpha
-        beta = ctx.beta
+        G = rt.filled(G, ctx.output_shape, G_found, G_whole)
+        given = rt.widened(*ctx.saved_tensors, G, G_found, G_whole)
+        input, target, found, whole, G, G_found, G_whole = given
         q_axes = tuple(range(1 - input.dim(), 0))
         loss_shape = (input.shape[0],)
         grad_input = grad_target = None
-        if rt.unrecorded(G):
-            G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
-            grad_whole = G * u3 / whole.square()  # grad_whole[n]
-            probability = input.sigmoid()  # probability[n,*q]
-            one_minus_alpha = 1 - alpha
-            G_over_whole = G / whole
-            if ctx.needs_input_grad[0]:
-                grad_whole_difference = (
-                    one_minus_alpha - beta
-                ) * grad_whole - G_over_whole
-                grad_whole_sum = torch.addcmul(
-                    rt.unsqueeze(alpha * grad_whole, q_axes),
-                    rt.unsqueeze(grad_whole_difference, q_axes),
-                    target,
-                )
-                grad_input = torch.ops.aten.sigmoid_backward(
-                    grad_whole_sum, probability, grad_input=grad_whole_sum
-                )
-            if ctx.needs_input_grad[1]:
-                grad_target = (
-                    rt.unsqueeze(one_minus_alpha * grad_whole - G_over_whole, q_axes)
-                    * probability
-                ).addcmul_(rt.unsqueeze(beta * grad_whole, q_axes), 1 - probability)
-            return grad_input, grad_target, None, None, None, None
+        reuse = rt.reuse(G)
         G = G / math.prod(loss_shape) if ctx.reduction == "mean" else G
+        grad_whole = rt.add_cotangent(  # grad_whole[n]
+            G * (found + ctx.smooth) / whole.square(), G_whole
+        )
+        grad_found = rt.add_cotangent(grad_whole - G / whole, G_found)
         probability = input.sigmoid()  # probability[n,*q]
-        one_minus_probability = 1 - probability
-        found = rt.sum_over(target * probability, q_axes)  # found[n]
-        one_minus_target = 1 - target
-        wrong = rt.sum_over(probability * one_minus_target, q_axes)  # wrong[n]
-        missed = rt.sum_over(target * one_minus_probability, q_axes)  # missed[n]
-        whole = found + alpha * wrong + beta * missed + ctx.smooth  # whole[n]
-        grad_whole = G * (found + ctx.smooth) / whole.square()  # grad_whole[n]
-        G_over_whole = G / whole
+        alpha_grad_whole = ctx.alpha * grad_whole
         if ctx.needs_input_grad[0]:
-            grad_whole_difference = rt.unsqueeze(
-                (1 - beta) * grad_whole - G_over_whole, q_axes
+            grad_whole_sum = torch.addcmul(
+                rt.unsqueeze(alpha_grad_whole, q_axes),
+                rt.unsqueeze(grad_found - (ctx.alpha + ctx.beta) * grad_whole, q_axes),
+                target,
             )
-            grad_whole_target = (
-                rt.unsqueeze(alpha * grad_whole, q_axes) * one_minus_target
-            )
-            grad_input = (
-                probability
-                * one_minus_probability
-                * (grad_whole_difference * target + grad_whole_target)
-            )
+            grad_input = reuse.sigmoid_backward(grad_whole_sum, probability)
         if ctx.needs_input_grad[1]:
-            grad_target = (
-                rt.unsqueeze((1 - alpha) * grad_whole - G_over_whole, q_axes)
-                * probability
-                + rt.unsqueeze(beta * grad_whole, q_axes) * one_minus_probability
+            grad_target = reuse.addcmul(
+                rt.unsqueeze(grad_found - alpha_grad_whole, q_axes) * probability,
+                rt.unsqueeze(ctx.beta * grad_whole, q_axes),
+                1 - probability,
             )
         return grad_input, grad_target, None, None, None, None
 

@@ -234,6 +234,8 @@ class KernelSpec:
     statistics: tuple[str, ...] = ()
     """The arguments that are results of another kernel, in the format of that kernel."""
     shared: str = ""
+    smooth: bool = False
+    """True if torch differentiates the call itself, in every order and mode."""
 
     @cached_property
     def operation(self) -> Operation:

@@ -124,9 +124,11 @@ FORWARD = (
 """The kernels that a forward may call."""
 
 
-def _linear(name: str, equation: str, call: str, shared: str = "") -> KernelSpec:
+def _linear(
+    name: str, equation: str, call: str, shared: str = "", smooth: bool = False
+) -> KernelSpec:
     """The spec of a kernel that is linear in the cotangent g."""
-    return KernelSpec(name, equation, call, "g", shared=shared)
+    return KernelSpec(name, equation, call, "g", shared=shared, smooth=smooth)
 
 
 BACKWARD = (
@@ -194,10 +196,14 @@ BACKWARD = (
         "dx[i] = g[i] - exp(y[i])*sum[j](g[j])",
         "torch._log_softmax_backward_data(g, y, i, y.dtype)",
     ),
-    _linear("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)"),
-    _linear("sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)"),
+    _linear(
+        "tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", smooth=True
+    ),
+    _linear(
+        "sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", smooth=True
+    ),
 )
-"""Further kernels for a backward, used where no graph of the backward is needed."""
+"""Further kernels for a backward; smooth ones also where a graph of the backward is needed."""
 
 
 def _norm(

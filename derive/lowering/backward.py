@@ -49,6 +49,8 @@ class BackwardInput:
     stored: Collection[str] = ()
     """The names that hold a tensor in its outer layout."""
     kernels: Sequence[Pattern] = ()
+    smooth: bool = False
+    """True if torch differentiates the calls of these kernels, in every order and mode."""
     shapeless: Collection[str] = ()
     """The tensors from which no shape is read."""
     kept: Collection[str] = ()
@@ -66,7 +68,7 @@ def lower_backward(request: BackwardInput, passes: Sequence[Pass[Body]] | None =
 
     Nor does it read a map of a statistic beside the statistic.
     """
-    first_order = bool(request.statistics and request.kernels)
+    first_order = bool(request.statistics and request.kernels and not request.smooth)
     passes = passes or (FIRST_ORDER if first_order else BACKWARD)
     while True:
         scope, spec = _scope_and_spec(request)
@@ -140,8 +142,9 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
     find = partial(found_first, adjoints, lets)
     cotangents = [own for _, own in backward.cotangents]
     like = Name(cotangents[0]) if cotangents else None
-    summed = [SingleKernels(summed_rows(request.statistics))] if request.kernels else []
-    kernels = [*request.kernels, *summed]
+    kernels = [*request.kernels]
+    if kernels and not request.smooth:
+        kernels.append(SingleKernels(summed_rows(request.statistics)))
     for pattern in kernels:
         if isinstance(pattern, NormalizationPattern):
             pattern.look([let.body for let in adjoints.values()], find)

@@ -16,7 +16,13 @@ from derive.algebra.squares import RobustCenter
 from derive.calculus.adjoint import active_equations
 from derive.kernels.attention import Attentions
 from derive.kernels.normalization import NormalizationPattern
-from derive.kernels.recognise import Pattern, SingleKernels, backward_rows, forward_rows
+from derive.kernels.recognise import (
+    Pattern,
+    SingleKernels,
+    backward_rows,
+    forward_rows,
+    smooth_rows,
+)
 from derive.kernels.table import ATTENTIONS, KERNELS, NORMALISATIONS
 from derive.lowering.assembly import Body, rearranges
 from derive.lowering.backward import BackwardInput, lower_backward
@@ -189,8 +195,9 @@ class _Planner:
             given = replace(given, frames=MeansFrame)
         held = Offer({n: v for n, v in self.forward.offered.values.items() if n in kept})
         stored = self.forward.stored
-        request = BackwardInput(given, self.body, outputs, held, stored, kept=others)
-        return lower_backward(request)
+        smooth = [SingleKernels(smooth_rows())]
+        parts = given, self.body, outputs, held, stored
+        return lower_backward(BackwardInput(*parts, smooth, smooth=True, kept=others))
 
     def _in_orders(self) -> tuple[Program, Program, Program]:
         """Return a first-order backward, one of any order, and the program with both.
@@ -320,7 +327,9 @@ def _through(
     saved = {s.name for s in first.saved}
     held = [n for n in _constants(given, offered) if lets.display_name(n) in saved]
     read = Offer({name: offered.values[name] for name in (*held, *names)})
-    made = lower_backward(BackwardInput(given, body, outputs, read, stored, pulled=pulled))
+    smooth = [SingleKernels(smooth_rows())]
+    parts = given, body, outputs, read, stored
+    made = lower_backward(BackwardInput(*parts, smooth, smooth=True, pulled=pulled))
     inputs = {t.name for t in given.op.inputs if t.kind == "float"}
     active = active_equations(lets, inputs, frozenset())
     if {said[n] for n in names if n in active} - made.pulled.keys():
@@ -328,9 +337,10 @@ def _through(
     yield with_first_order(made, first)
     if not _has_masks_of(given, lowered.given):
         return
-    kernels = [_backward_kernels(given)] if _has_kernels(first) else []
-    again = BackwardInput(given, body, outputs, offered, stored, kernels, pulled=pulled)
-    same = lower_backward(again)
+    kernels = [_backward_kernels(given)] if _has_kernels(first) else smooth
+    parts = given, body, outputs, offered, stored
+    alike = not _has_kernels(first)
+    same = lower_backward(BackwardInput(*parts, kernels, smooth=alike, pulled=pulled))
     if _count_operations(same) <= _MORE_OPERATIONS * _count_operations(first):
         yield made if same.backward == made.backward else with_first_order(made, same)
 
@@ -388,7 +398,9 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
 
 
 def _has_kernels(made: Program) -> bool:
-    return any(r.pattern in KERNELS for r in made.recognised)
+    """True if the program calls a kernel of which torch has no derivatives of every order."""
+    rows = (KERNELS[r.pattern] for r in made.recognised if r.pattern in KERNELS)
+    return not all(row.smooth for row in rows)
 
 
 def _count_lines(made: Program) -> int:

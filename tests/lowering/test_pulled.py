@@ -183,3 +183,17 @@ def test_orders_share_one_text_that_reads_what_is_kept(name):
 def test_every_check_of_one_text_passes(name):
     op = parse(OF_ONE_TEXT[name][0])
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
+
+
+def test_a_kernel_that_torch_differentiates_is_called_in_any_order():
+    text = "op f(x[n,k], w[k]) -> y\ns[n,k] = sigmoid(x[n,k])\ny[n] = sum[k](tanh(s[n,k])*w[k])"
+    backward = source(parse(text)).partition("def backward")[2].partition("\ndef ")[0]
+    assert "sigmoid_backward(" in backward and "_unrecorded" not in backward
+    x, w = torch.randn(3, 4, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+
+    def along(f):
+        gradient = torch.func.grad(lambda z: f(z, w).sin().sum())
+        return torch.func.jvp(torch.func.vmap(gradient), (x[:, None],), (x[:, None],))
+
+    ours, plain = load(parse(text)), lambda x, w: (x.sigmoid().tanh() * w).sum(1)
+    torch.testing.assert_close(along(ours), along(plain))
