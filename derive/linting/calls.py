@@ -16,10 +16,10 @@ from derive.linting.values import (
     TrackedValue,
     alias,
     constant,
-    deep_reads,
     deep_roots,
     deep_slopes,
     new_value,
+    reads_of,
 )
 
 SWITCHES = {"no_grad": False, "inference_mode": False, "enable_grad": True}
@@ -47,7 +47,7 @@ class Calls(State):
                 return new_value(node, arguments, flat=True, tensor=False)
             if func.id in {"tuple", "list"} and len(arguments) == 1 and arguments[0].items:
                 return replace(arguments[0], listed=func.id == "list")
-        self.launch(node, frozenset().union(*map(deep_reads, arguments)))
+        self.launch(node, reads_of(arguments))
         return self.unknown(node, arguments)
 
     def shadowed(self, func: ast.expr) -> bool:
@@ -61,11 +61,10 @@ class Calls(State):
 
     def unknown(self, node: ast.AST, arguments: list[TrackedValue]) -> TrackedValue:
         """Return the result of a call that may read and write all its arguments."""
-        reads = frozenset().union(*map(deep_reads, arguments))
+        reads = reads_of(arguments)
         touched = frozenset().union(*map(deep_roots, arguments))
-        for name, value in self.env.items():
-            if deep_roots(value) & touched:
-                self.env[name] = _touched(value, reads)
+        alike = (name for name, value in self.env.items() if deep_roots(value) & touched)
+        self.env |= {name: _touched(self.env[name], reads) for name in alike}
         return replace(UNKNOWN, reads=reads)
 
     def launch(self, node: ast.Call, reads: Tokens) -> None:
@@ -83,14 +82,12 @@ class Calls(State):
         if name in {"save_for_backward", "mark_dirty", "mark_non_differentiable"}:
             for item in items or ():
                 self.used_as_tensor(item)
-            self.record(
-                name, node, together if items is None else TrackedValue(items=items), items or ()
-            )
-            return NONE
-        if name in {"set_materialize_grads", "save_for_forward"}:
-            return NONE
-        self.escapes = True
-        return UNKNOWN
+            whole = together if items is None else TrackedValue(items=items)
+            self.record(name, node, whole, items or ())
+        elif name not in {"set_materialize_grads", "save_for_forward"}:
+            self.escapes = True
+            return UNKNOWN
+        return NONE
 
     def call_torch(self, node: ast.Call, dotted: str) -> TrackedValue:
         name = dotted.rpartition(".")[2]
@@ -138,17 +135,14 @@ class Calls(State):
                 self.record("layout", node, base)
             return NUMBER
         if name in ops.VALUE:
-            return self.cut(
-                node, f".{ops.VALUE[name]}", replace(base, tensor=False, level=AliasLevel.CAST)
-            )
+            number = replace(base, tensor=False, level=AliasLevel.CAST)
+            return self.cut(node, f".{name}()", number)
         return self.operation(node, name, [base, *arguments], method=True)
 
     def forget(self, base: TrackedValue, arguments: list[TrackedValue]) -> None:
         """Make the names of a list unknown, because the list grows."""
-        for name, value in self.env.items():
-            if value is base:
-                reads = deep_reads(base).union(*map(deep_reads, arguments))
-                self.env[name] = replace(UNKNOWN, reads=reads)
+        unknown = replace(UNKNOWN, reads=reads_of([base, *arguments]))
+        self.env |= {name: unknown for name, value in self.env.items() if value is base}
 
     def operation(
         self, node: ast.Call, name: str, arguments: list[TrackedValue], method: bool
@@ -186,8 +180,7 @@ class Calls(State):
                 return new_value(node, arguments, flat=True)
             return self.shared(first, arguments, AliasLevel.CAST)
         if name == "where" and len(node.args) == 3:
-            reads = frozenset().union(*map(deep_reads, arguments))
-            return replace(new_value(node, arguments[1:]), reads=reads)
+            return replace(new_value(node, arguments[1:]), reads=reads_of(arguments))
         if name in ops.SMOOTH or name in ops.PAIRS:
             keeps_zeros = name in {"mul", "neg", "sum", "clone", "div", "masked_fill"}
             return replace(new_value(node, arguments), void=keeps_zeros and first.void)
@@ -200,8 +193,7 @@ class Calls(State):
         level: int,
         node: ast.AST | None = None,
     ) -> TrackedValue:
-        reads = frozenset().union(*map(deep_reads, arguments))
-        return replace(alias(first, level, node), reads=reads, tensor=True)
+        return replace(alias(first, level, node), reads=reads_of(arguments), tensor=True)
 
     def changed(
         self, node: ast.AST, base: TrackedValue, parts: list[TrackedValue], fresh: bool = False

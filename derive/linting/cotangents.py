@@ -142,11 +142,8 @@ def without_cotangent(reading: FunctionReading) -> Iterator[At]:
                 if value.identity is not None and value.identity.kind == "saved":
                     continue  # a gradient computed elsewhere, passed on
                 if not _has_cotangent(value.reads) and n < len(reading.function.inputs):
-                    name = reading.function.inputs[n]
-                    yield At(
-                        _returned_element(event.node, n),
-                        f"the gradient of `{name}` depends on no cotangent",
-                    )
+                    what = f"the gradient of `{reading.function.inputs[n]}`"
+                    yield At(_returned_element(event.node, n), f"{what} depends on no cotangent")
 
 
 def _has_cotangent(reads: frozenset[Token]) -> bool:
@@ -155,9 +152,9 @@ def _has_cotangent(reads: frozenset[Token]) -> bool:
 
 def _returned_element(node: ast.AST, n: int) -> ast.AST:
     """Return element n of a returned tuple."""
-    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-        if n < len(node.value.elts):
-            return node.value.elts[n]
+    match node:
+        case ast.Return(ast.Tuple(elements)) if n < len(elements):
+            return elements[n]
     return node
 
 

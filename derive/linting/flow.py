@@ -73,9 +73,8 @@ class Evaluator(Calls):
             case ast.Starred(inner):
                 return self.value(inner)
             case ast.Slice(lower, upper, step):
-                return new_value(
-                    node, [self.value(e) for e in (lower, upper, step) if e], True, False
-                )
+                ends = [self.value(e) for e in (lower, upper, step) if e]
+                return new_value(node, ends, flat=True, tensor=False)
         for part in ast.walk(node):
             if isinstance(part, ast.Name) and part.id == self.ctx:
                 self.escapes = True
@@ -95,11 +94,7 @@ class Evaluator(Calls):
 
     def either(self, test: ast.expr, body: ast.expr, orelse: ast.expr) -> TrackedValue:
         self.steering |= deep_reads(self.value(test))
-        condition, before = ast.unparse(test), self.env
-        self.env = {
-            name: replace(v, unbound=v.unbound - {condition}) if condition in v.unbound else v
-            for name, v in before.items()
-        }
+        before, self.env = self.env, _where_holds(self.env, ast.unparse(test))
         first = self.value(body)
         self.env = before
         return join_values(first, self.value(orelse))
@@ -142,15 +137,8 @@ class Evaluator(Calls):
         """Return a value for any element of what is unpacked or looped over."""
         if value.items:
             return reduce(join_values, value.items)
-        return TrackedValue(
-            None,
-            value.roots,
-            max(value.level, AliasLevel.VIEW),
-            value.slopes,
-            value.reads,
-            False,
-            value.known,
-        )
+        level = max(value.level, AliasLevel.VIEW)
+        return TrackedValue(None, value.roots, level, value.slopes, value.reads, known=value.known)
 
     # ------------------------------------------------- attributes, subscripts
 
@@ -175,11 +163,7 @@ class Evaluator(Calls):
 
     def on_ctx(self, name: str) -> TrackedValue:
         if name in {"saved_tensors", "saved_variables"}:
-            if self.saved is not None:
-                return TrackedValue(
-                    items=tuple(token_value(Token("saved", n)) for n in range(len(self.saved)))
-                )
-            return SAVED
+            return SAVED if self.saved is None else TrackedValue(items=_saved(len(self.saved)))
         if name == "needs_input_grad":
             return NUMBER
         found = self.kept.get(name)
@@ -197,11 +181,9 @@ class Evaluator(Calls):
             return _tuple_element(base, node.slice) or self.element(base)
         if base.roots == SAVED.roots:
             number = constant(node.slice)
-            return (
-                token_value(Token("saved", number))
-                if isinstance(number, int) and number >= 0
-                else UNKNOWN
-            )
+            if isinstance(number, int) and number >= 0:
+                return token_value(Token("saved", number))
+            return UNKNOWN
         if not base.tensor:
             together = new_value(node, [base, index], tensor=False)
             return replace(together, slopes=base.slopes, roots=base.roots, level=AliasLevel.CAST)
@@ -212,6 +194,10 @@ class Evaluator(Calls):
 
 SAVED = TrackedValue(roots=frozenset([Token("saved", -1)]))
 """``ctx.saved_tensors`` with an unknown number of tensors."""
+
+
+def _saved(count: int) -> tuple[TrackedValue, ...]:
+    return tuple(token_value(Token("saved", n)) for n in range(count))
 
 
 def _tuple_element(base: TrackedValue, index: ast.expr) -> TrackedValue | None:
@@ -302,10 +288,7 @@ class Flow(Evaluator):
         self.test(test)
         condition = ast.unparse(test)
         start = dict(self.env)
-        self.env = {
-            name: replace(v, unbound=v.unbound - {condition}) if condition in v.unbound else v
-            for name, v in start.items()
-        }
+        self.env = _where_holds(start, condition)
         first = self.run(body)
         after, self.env = self.env, start
         second = self.run(orelse)
@@ -323,10 +306,8 @@ class Flow(Evaluator):
         items: TrackedValue = UNKNOWN,
     ) -> bool:
         start = dict(self.env)
-        self.silent += 1
-        for quiet in (True, False):
-            if not quiet:
-                self.silent -= 1
+        for quiet in (1, -1):
+            self.silent += quiet
             if target is not None:
                 self.assign(target, self.element(items))
             self.run(body)
@@ -405,7 +386,7 @@ class Flow(Evaluator):
         items = value.items or ()
         if value.items is None and value.roots == SAVED.roots and not starred:
             # The names give the number of saved tensors.
-            items = tuple(token_value(Token("saved", n)) for n in range(len(targets)))
+            items = _saved(len(targets))
         if starred:
             items = items[: starred[0]]
         elif len(items) != len(targets):
@@ -429,6 +410,14 @@ class Flow(Evaluator):
             before = self.value(target)
             if before.tensor:
                 self.changed(node, before, [value])
+
+
+def _where_holds(env: Env, condition: str) -> Env:
+    """Return the state under a condition, so that a name that is set if it holds has a value."""
+    return {
+        name: replace(v, unbound=v.unbound - {condition}) if condition in v.unbound else v
+        for name, v in env.items()
+    }
 
 
 def meet(a: Env, b: Env, condition: str) -> Env:

@@ -63,7 +63,7 @@ NUMBER = frozenset(
 )
 """Methods that return a property of a tensor other than its values."""
 
-VALUE = {"item": "item()", "tolist": "tolist()", "numpy": "numpy()"}
+VALUE = frozenset("item tolist numpy".split())
 """Methods that take values out of torch."""
 
 VIEW = frozenset(

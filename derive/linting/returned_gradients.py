@@ -252,22 +252,17 @@ def other_needs(reading: FunctionReading) -> Iterator[At]:
     places = _returned_positions(backward)
     if places is None or not backward.plain or len(reading.differentiable) < 2:
         return
-    tests = _tests_of_names(backward)
+    tests, inputs = _tests_of_names(backward), reading.function.inputs
     for name, positions in places.items():
         several = tests.get(name, [])
         if len(several) != 1 or len(positions) != 1:
             continue
-        node, numbers, exact = several[0]
-        (position,) = positions
-        if exact is not None and position not in numbers:
-            if position in reading.differentiable and exact in reading.differentiable:
-                inputs = reading.function.inputs
-                if max(exact, position) < len(inputs):
-                    yield At(
-                        node,
-                        f"`{name}`, the gradient of `{inputs[position]}`, "
-                        f"is computed only if needs_input_grad[{exact}]",
-                    )
+        ((node, numbers, exact),), (position,) = several, positions
+        if exact is None or position in numbers or max(exact, position) >= len(inputs):
+            continue
+        if {position, exact} <= reading.differentiable:
+            what = f"`{name}`, the gradient of `{inputs[position]}`,"
+            yield At(node, f"{what} is computed only if needs_input_grad[{exact}]")
 
 
 def _returned_positions(backward: FunctionMethod) -> dict[str, set[int]] | None:
@@ -281,12 +276,10 @@ def _returned_positions(backward: FunctionMethod) -> dict[str, set[int]] | None:
             for n, element in enumerate(node.value.elts):
                 if isinstance(element, ast.Starred):
                     return None
-                if isinstance(element, ast.Name):
-                    found.setdefault(element.id, set()).add(n)
-                else:
-                    for part in ast.walk(element):
-                        if isinstance(part, ast.Name):
-                            found.setdefault(part.id, set()).update({n, -1})
+                places = {n} if isinstance(element, ast.Name) else {n, -1}
+                for part in ast.walk(element):
+                    if isinstance(part, ast.Name):
+                        found.setdefault(part.id, set()).update(places)
     return found
 
 
@@ -387,24 +380,20 @@ def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
             continue
         if _is_copy(reading, kept) and reading.in_test(event.node):
             seen.add(token)
-            yield At(
-                event.node,
-                f"`{ast.unparse(event.node)}` is False for a saved copy; use ctx.needs_input_grad",
-            )
+            flag = f"`{ast.unparse(event.node)}`"
+            yield At(event.node, f"{flag} is False for a saved copy; use ctx.needs_input_grad")
 
 
 def _sets_requires_grad(function: FunctionClass) -> bool:
     """True if forward sets requires_grad of a tensor."""
-    return any(
-        isinstance(node, ast.Attribute)
-        and (
-            node.attr == "requires_grad_"
-            or (node.attr == "requires_grad" and isinstance(node.ctx, ast.Store))
-        )
-        for method in (function.forward, function.setup)
-        if method is not None
-        for node in ast.walk(method.node)
-    )
+    for method in filter(None, (function.forward, function.setup)):
+        for node in ast.walk(method.node):
+            match node:
+                case ast.Attribute(_, "requires_grad_") | ast.Attribute(
+                    _, "requires_grad", ast.Store()
+                ):
+                    return True
+    return False
 
 
 def _is_copy(reading: FunctionReading, value: TrackedValue) -> bool:

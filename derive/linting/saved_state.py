@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from derive.linting.source_model import At, FunctionReading, listed
+from derive.linting.source_model import At, FunctionReading
 from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
@@ -64,11 +64,8 @@ def tensor_on_ctx(reading: FunctionReading) -> Iterator[At]:
         for event in flow.of_kind("keep"):
             node = event.node
             if isinstance(node, ast.Attribute) and _holds_tensor(event.value):
-                yield At(
-                    node,
-                    f"`{ast.unparse(node)}` holds {_described(reading, event.value)}; "
-                    "keep tensors with save_for_backward",
-                )
+                what = f"`{ast.unparse(node)}` holds {_described(reading, event.value)}"
+                yield At(node, f"{what}; keep tensors with save_for_backward")
 
 
 def _holds_tensor(value: TrackedValue) -> bool:
@@ -197,17 +194,12 @@ def unmarked_change(reading: FunctionReading) -> Iterator[At]:
         numbers = {t.key for t in value.roots if t.kind == "input"}
         if len(numbers) != len(value.roots) or value.level > AliasLevel.VIEW or len(numbers) != 1:
             continue
-        if any(other.roots & value.roots for other in event.others):
+        if any(other.roots & value.roots for other in event.others) or value.roots <= seen:
             continue  # x.copy_(x)
-        if value.roots <= seen:
-            continue
         seen |= value.roots
         parts = ast.walk(event.node)
         if any(isinstance(n, ast.Attribute) and n.attr == "data" for n in parts):
             continue  # around autograd on purpose
         if numbers <= reading.differentiable:
-            yield At(
-                event.node,
-                f"forward changes the input {listed([reading.input_name(value)])} in place; "
-                "clone it, or call ctx.mark_dirty",
-            )
+            what = f"forward changes the input `{reading.input_name(value)}` in place"
+            yield At(event.node, f"{what}; clone it, or call ctx.mark_dirty")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -89,10 +90,11 @@ class FunctionReading:
 
     def kept_value(self, token: Token) -> TrackedValue | None:
         """Return the value in forward of a token ``saved`` or ``kept``."""
-        if token.kind == "saved" and isinstance(token.key, int):
-            return self.saved[token.key] if 0 <= token.key < len(self.saved) else None
-        if token.kind == "kept" and isinstance(token.key, str):
-            return self.backward.kept.get(token.key)
+        match token:
+            case Token("saved", int(n)) if 0 <= n < len(self.saved):
+                return self.saved[n]
+            case Token("kept", str(name)):
+                return self.backward.kept.get(name)
         return None
 
     def in_test(self, node: ast.AST) -> bool:
@@ -106,10 +108,8 @@ class FunctionReading:
 
     def input_name(self, value: TrackedValue) -> str:
         """Return the name of the input that a value is or shares memory with; '' if none."""
-        for token in value.roots:
-            if token.kind == "input" and isinstance(token.key, int):
-                return self.function.inputs[token.key]
-        return ""
+        numbers = (t.key for t in value.roots if t.kind == "input" and isinstance(t.key, int))
+        return next((self.function.inputs[n] for n in numbers), "")
 
 
 def read_function(
@@ -237,32 +237,23 @@ class Helpers:
 
 
 def helpers_of(tree: ast.Module) -> Helpers:
+    def having(test: Callable[[ast.Call], bool]) -> set[str]:
+        return {name for name, several in calls.items() if any(map(test, several))}
+
     calls = {
         node.name: [n for n in ast.walk(node) if isinstance(n, ast.Call)]
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }
-    launch = {name for name, several in calls.items() if any(map(is_launch, several))}
-    guard = {
-        name
-        for name, several in calls.items()
-        if any(ast.unparse(c.func).endswith("is_grad_enabled") for c in several)
-    }
-    return Helpers(_callers(calls, launch), frozenset(guard))
+    guards = having(lambda c: ast.unparse(c.func).endswith("is_grad_enabled"))
+    launchers = having(is_launch)
 
+    def calls_one(call: ast.Call) -> bool:
+        return isinstance(call.func, ast.Name) and call.func.id in launchers
 
-def _callers(calls: dict[str, list[ast.Call]], found: set[str]) -> frozenset[str]:
-    """Return these functions and those that call them, directly or not."""
-    while True:
-        more = {
-            name
-            for name, several in calls.items()
-            if name not in found
-            and any(isinstance(c.func, ast.Name) and c.func.id in found for c in several)
-        }
-        if not more:
-            return frozenset(found)
-        found |= more
+    while more := having(calls_one) - launchers:
+        launchers |= more
+    return Helpers(frozenset(launchers), frozenset(guards))
 
 
 # ------------------------------------------------------------------------------------------ finding

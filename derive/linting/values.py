@@ -83,16 +83,11 @@ def new_value(
 ) -> TrackedValue:
     """Return a new tensor that an operation computes from others."""
     parts = list(parts)
-    own = Token("made", node_position(node))
-    return TrackedValue(
-        own if tensor else None,
-        frozenset([own]) if tensor else frozenset(),
-        AliasLevel.ITSELF,
-        frozenset() if flat else frozenset().union(*(p.slopes for p in parts)),
-        frozenset().union(*(deep_reads(p) for p in parts)),
-        tensor,
-        all(deep_known(p) for p in parts),
-    )
+    own = Token("made", node_position(node)) if tensor else None
+    roots: Tokens = frozenset([own] if own else [])
+    slopes: Tokens = frozenset().union(*(p.slopes for p in parts if not flat))
+    known = all(map(deep_known, parts))
+    return TrackedValue(own, roots, AliasLevel.ITSELF, slopes, reads_of(parts), tensor, known)
 
 
 def node_position(node: ast.AST) -> tuple[int, int]:
@@ -102,6 +97,10 @@ def node_position(node: ast.AST) -> tuple[int, int]:
 def deep_reads(value: TrackedValue) -> Tokens:
     """Return the reads of a value and of its elements."""
     return value.reads.union(*(deep_reads(item) for item in value.items or ()))
+
+
+def reads_of(values: Iterable[TrackedValue]) -> Tokens:
+    return frozenset().union(*map(deep_reads, values))
 
 
 def deep_known(value: TrackedValue) -> bool:
@@ -118,14 +117,9 @@ def deep_roots(value: TrackedValue) -> Tokens:
 
 def alias(value: TrackedValue, level: int, node: ast.AST | None = None) -> TrackedValue:
     """Return a tensor that shares the memory of another; a view is an object of its own."""
-    own = (
-        Token("made", node_position(node))
-        if node is not None and level == AliasLevel.VIEW
-        else None
-    )
-    return replace(
-        value, identity=own, level=max(level, value.level), items=None, unbound=frozenset()
-    )
+    own = None if node is None or level != AliasLevel.VIEW else Token("made", node_position(node))
+    level = max(level, value.level)
+    return replace(value, identity=own, level=level, items=None, unbound=frozenset())
 
 
 def join_values(a: TrackedValue, b: TrackedValue) -> TrackedValue:
@@ -224,7 +218,7 @@ class State:
             return value
         if not self.graph:
             return replace(value, slopes=frozenset())
-        token = Token("cut", (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+        token = Token("cut", node_position(node))
         before = self.cuts.get(token)
         self.cuts[token] = Cut(node, what, lost | (before.slopes if before else frozenset()))
         kept = frozenset(t for t in slopes if t.kind == "cut") | {token}
@@ -233,7 +227,7 @@ class State:
     def mentioned(self, node: ast.AST) -> Tokens:
         """Return all tokens that the names in a piece of code read."""
         names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
-        return frozenset().union(*(deep_reads(self.env[n]) for n in names if n in self.env))
+        return reads_of(self.env[n] for n in names if n in self.env)
 
     def used_as_tensor(self, value: TrackedValue) -> None:
         """Record an input that is used as only tensors are."""
