@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from derive import __version__
-from derive.command.console import print_json, shown
+from derive.command.console import count, print_json, shown
 from derive.command.objects import mapping_of, named_object, reference_of
 from derive.command.parallel import each
 from derive.errors import DeriveError
@@ -59,9 +59,8 @@ def audit_package(
         raise typer.BadParameter("--format is text, github or sarif")
     names = [name for name in mapping_of(path) if _is_within(name, within)]
     if not names:
-        raise DeriveError(
-            f"{shown(path)} has no example of a Function in {within}", kind="examples-file"
-        )
+        text = f"{shown(path)} has no example of a Function in {within}"
+        raise DeriveError(text, kind="examples-file")
     found = []
     for name, one in zip(names, each(partial(_audited, path, seconds), names, str, 1), strict=True):
         made = Audited(name, "not judged", str(one), {}) if isinstance(one, DeriveError) else one
@@ -95,22 +94,16 @@ def _audited(path: Path, seconds: float, name: str) -> Audited:
     options = dict(entry) if isinstance(entry, Mapping) else {"examples": entry}
     unknown = sorted(set(options) - _KEYS)
     if unknown or "examples" not in options:
-        raise DeriveError(
-            f"{name}: an entry has examples, reference, constants and once", kind="examples-file"
-        )
+        text = f"{name}: an entry has examples, reference, constants and once"
+        raise DeriveError(text, kind="examples-file")
     function = named_object(name)
     calls = options["examples"]
     if calls and not all(isinstance(call, list | tuple) for call in calls):
         calls = [calls]
     reference = options.get("reference")
-    report = audit_all(
-        function,
-        calls,
-        reference_of(reference) if isinstance(reference, str) else reference,
-        options.get("constants", ()),
-        options.get("once", False),
-        seconds=seconds,
-    )
+    reference = reference_of(reference) if isinstance(reference, str) else reference
+    more = options.get("constants", ()), options.get("once", False)
+    report = audit_all(function, calls, reference, *more, seconds=seconds)
     file, line = _backward_location(function)
     return Audited(name, report.verdict, str(report), as_json(report), file, line)
 
@@ -138,7 +131,7 @@ def _print_audited(found: Sequence[Audited], github: bool, quiet: bool) -> None:
     if not quiet:
         counts = {v: sum(a.verdict == v for a in found) for v in _VERDICTS}
         told = ", ".join(f"{n} {verdict}" for verdict, n in counts.items() if n)
-        typer.echo(f"\n{len(found)} Function{'s' if len(found) != 1 else ''}: {told}")
+        typer.echo(f"\n{count(found, 'Function')}: {told}")
 
 
 _VERDICTS = ("right", "fragile", "wrong", "not judged")
@@ -157,14 +150,7 @@ def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
             "ruleId": kinds[a.verdict][0],
             "level": kinds[a.verdict][1],
             "message": {"text": f"{a.name}: {a.summary}"},
-            "locations": [
-                {
-                    "physicalLocation": {
-                        "artifactLocation": {"uri": a.file},
-                        "region": {"startLine": a.line},
-                    }
-                }
-            ],
+            "locations": [{"physicalLocation": _place(a)}],
         }
         for a in found
         if a.verdict != "right"
@@ -175,6 +161,10 @@ def _sarif(found: Sequence[Audited]) -> dict[str, Any]:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": results}],
     }
+
+
+def _place(a: Audited) -> dict[str, Any]:
+    return {"artifactLocation": {"uri": a.file}, "region": {"startLine": a.line}}
 
 
 def as_json(report: Report) -> dict[str, Any]:

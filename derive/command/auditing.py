@@ -110,15 +110,8 @@ def audit(
     assert example is not None
     from derive.auditing.audit import audit_all
 
-    report = audit_all(
-        named_object(function),
-        examples_of(example),
-        reference_of(reference),
-        constant or (),
-        once,
-        explain or fix is not None,
-        timeout,
-    )
+    given = named_object(function), examples_of(example), reference_of(reference), constant or ()
+    report = audit_all(*given, once, explain or fix is not None, timeout)
     if fix is not None:
         if not report.fixed:
             raise DeriveError(

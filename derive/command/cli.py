@@ -320,16 +320,13 @@ def _print_derivations(
         from derive.command.lines import as_json
 
         print_json([as_json(op, d, steps) for d in found])
-    elif format_ is Format.latex:
-        print_pages("\n\n".join(d.latex(steps) for d in found) + "\n")
     elif format_ is Format.tex:
         from derive.reports.document import as_article
 
         print_pages(as_article(d.document(steps) for d in found) + "\n")
-    elif format_ is Format.markdown:
-        print_pages("\n\n".join(d.markdown(steps) for d in found) + "\n")
     else:
-        print_pages("\n\n".join(d.text(steps) for d in found) + "\n")
+        write = "text" if format_ is Format.unicode else format_.value
+        print_pages("\n\n".join(getattr(d, write)(steps) for d in found) + "\n")
 
 
 def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
@@ -344,10 +341,8 @@ def _show_cost(op: Operation, format_: Format, given: Sequence[str]) -> None:
     known = {letter for _, found in costs(op) for letter in found.letters}
     for letter in sizes:
         if letter not in known:
-            raise DeriveError(
-                f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}",
-                kind="unknown-index",
-            )
+            text = f"{op.name} has no index {letter}; its indices are {', '.join(sorted(known))}"
+            raise DeriveError(text, kind="unknown-index")
     warn(warned(op))
     derivations = [derivation(op, option) for option, _ in options(op)]
     if format_ is Format.json:

@@ -25,11 +25,6 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        typer.echo(line)
-
-
 def unwritten(text: str) -> DeriveError:
     """Return the error of a file or folder that cannot be written."""
     return DeriveError(text, kind="output-file")
@@ -118,9 +113,10 @@ def print_differences(found: Sequence[Difference], mend: str, named: bool, quiet
             typer.echo(f"        rm {quote(shown(d.path))}")
 
 
-def count(operations: Sized) -> str:
-    """Return "N operations"."""
-    return f"{len(operations)} operation{'' if len(operations) == 1 else 's'}"
+def count(things: Sized | int, noun: str = "operation") -> str:
+    """Return "N operations", "1 file"."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def shown(path: Path) -> str:

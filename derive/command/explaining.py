@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from derive.command.console import print_lines, print_pages
+from derive.command.console import print_pages
 from derive.errors import KINDS, DeriveError, code_of
 from derive.notation.comments import first_sentence
 
@@ -40,10 +40,8 @@ def explain(
     are listed.
     """
     if code is None:
-        print_lines(
-            f"{key}  {title:<24}  {first_sentence(' '.join(_plain(text.strip())))}"
-            for key, (title, text) in _sections().items()
-        )
+        for key, (title, text) in _sections().items():
+            typer.echo(f"{key}  {title:<24}  {first_sentence(' '.join(_plain(text.strip())))}")
     else:
         key = _key_of(code)
         title, text = _sections()[key]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from derive.command.console import print_json, print_note, shown
+from derive.command.console import count, print_json, print_note, shown
 from derive.command.options import Json, Quiet
 from derive.command.project import lint_table
 from derive.errors import DeriveError
@@ -58,9 +58,8 @@ def lint(
 
     if explain is not None:
         if explain not in RULES:
-            raise DeriveError(
-                f"no rule {explain}; the rules are {', '.join(RULES)}", kind="unknown-code"
-            )
+            text = f"no rule {explain}; the rules are {', '.join(RULES)}"
+            raise DeriveError(text, kind="unknown-code")
         typer.echo(page(explain))
         return
     table = lint_table(Path.cwd())
@@ -119,10 +118,8 @@ def _selected_codes(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
     )
     for prefix in (*wanted, *unwanted):
         if prefix != "ALL" and not (prefix and any(code.startswith(prefix) for code in RULES)):
-            raise DeriveError(
-                f"no rule begins with {prefix!r}; the rules are {', '.join(RULES)}",
-                kind="unknown-code",
-            )
+            message = f"no rule begins with {prefix!r}; the rules are {', '.join(RULES)}"
+            raise DeriveError(message, kind="unknown-code")
 
     def among(code: str, prefixes: Sequence[str]) -> bool:
         return any(prefix == "ALL" or code.startswith(prefix) for prefix in prefixes)
@@ -144,9 +141,5 @@ def _print_linted(found: Sequence[_LintedFunction], style: LintStyle, json_: boo
 
 
 def _summary(found: int, functions: int, files: int) -> str:
-    place = f"{_with_plural(functions, 'Function')} of {_with_plural(files, 'file')}"
-    return f"{_with_plural(found, 'finding') if found else 'no findings'} in {place}"
-
-
-def _with_plural(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
+    place = f"{count(functions, 'Function')} of {count(files, 'file')}"
+    return f"{count(found, 'finding') if found else 'no findings'} in {place}"

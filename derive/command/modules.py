@@ -42,22 +42,18 @@ def compare(out: Path, wanted: Mapping[str, str]) -> list[Difference]:
             found.append(Difference(path, "missing"))
         elif path.read_bytes() != text.encode():
             found.append(_difference(path, text))
-    for path in _stale(out, wanted):
-        found.append(Difference(path, "stale", f"generated, but {unwanted(path)}"))
-    return found
+    stale = _stale(out, wanted)
+    return found + [Difference(p, "stale", f"generated, but {unwanted(p)}") for p in stale]
 
 
 def _difference(path: Path, text: str) -> Difference:
     data = path.read_bytes()
     have = unified(data.decode(errors="backslashreplace"))
-    lines = difflib.unified_diff(
-        have.splitlines(keepends=True),
-        text.splitlines(keepends=True),
-        shown(path),
-        f"{shown(path)} ({'of this version' if path.name == FILE else 'from its spec'})",
-    )
-    own = "it is of another version of derive"
-    changed = own if path.name == FILE else "its spec or derive has changed"
+    source, changed = "from its spec", "its spec or derive has changed"
+    if path.name == FILE:
+        source, changed = "of this version", "it is of another version of derive"
+    before, after = (t.splitlines(keepends=True) for t in (have, text))
+    lines = difflib.unified_diff(before, after, shown(path), f"{shown(path)} ({source})")
     why = f"edited by hand, or {changed}"
     if imports(text) and not imports(have):
         why = f"it has copies of functions of {FILE}, as before or with --standalone"
@@ -112,11 +108,8 @@ def write(
     _refuse_stranded(out, wanted, asked)
     texts = {name: text.encode() for name, text in wanted.items()}
     found = {name: path.read_bytes() for name in texts if (path := out / name).is_file()}
-    changed = {
-        name: text
-        for name, text in texts.items()
-        if not foreign(out / name) and found.get(name) != text
-    }
+    able = (name for name in texts if not foreign(out / name))
+    changed = {name: texts[name] for name in able if found.get(name) != texts[name]}
     removed = [] if asked is None else _stale(out, asked)
     if changed or removed:
         replace(out, changed, [path.name for path in removed])

@@ -24,11 +24,7 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
 
     The seed is 0 unless the file sets another, so that every run reports the same.
     """
-    import torch
-
-    torch.manual_seed(0)
-    module = _loaded(path)
-    make = getattr(module, "examples", None)
+    make = _seeded_examples(path)
     if not callable(make):
         raise _import_error(
             f"{shown(path)} has no function examples(); define one that returns lists of arguments"
@@ -39,18 +35,20 @@ def examples_of(path: Path) -> Sequence[Sequence[Any]]:
     return made
 
 
-def mapping_of(path: Path) -> Mapping[str, Any]:
-    """Return the file's mapping from Function names to examples; the seed is 0."""
+def _seeded_examples(path: Path) -> Any:
     import torch
 
     torch.manual_seed(0)
-    made = getattr(_loaded(path), "examples", None)
-    if callable(made):
-        made = made()
+    return getattr(_loaded(path), "examples", None)
+
+
+def mapping_of(path: Path) -> Mapping[str, Any]:
+    """Return the file's mapping from Function names to examples; the seed is 0."""
+    made = _seeded_examples(path)
+    made = made() if callable(made) else made
     if not isinstance(made, Mapping) or not all(isinstance(key, str) for key in made):
-        raise _import_error(
-            f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}"
-        )
+        text = f"{shown(path)} has no mapping examples = {{'MODULE:CLASS': [[arguments]]}}"
+        raise _import_error(text)
     return made
 
 
@@ -82,9 +80,8 @@ def _imported(name: str) -> ModuleType:
     try:
         return import_module(name)
     except Exception as error:
-        raise _import_error(
-            f"the module {name} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
+        text = f"the module {name} cannot be imported: {type(error).__name__}: {error}"
+        raise _import_error(text) from None
 
 
 def _loaded(path: Path) -> ModuleType:
@@ -104,7 +101,6 @@ def _loaded(path: Path) -> ModuleType:
     try:
         loader.exec_module(module)
     except Exception as error:
-        raise _import_error(
-            f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"
-        ) from None
+        text = f"{shown(path)} cannot be imported: {type(error).__name__}: {error}"
+        raise _import_error(text) from None
     return module

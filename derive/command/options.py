@@ -130,7 +130,5 @@ def need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise DeriveError(
-            "PyTorch is not installed; run: pip install 'derive-backward[torch]'",
-            kind="missing-package",
-        ) from None
+        text = "PyTorch is not installed; run: pip install 'derive-backward[torch]'"
+        raise DeriveError(text, kind="missing-package") from None

@@ -73,9 +73,8 @@ def lint_table(start: Path) -> dict[str, list[str]]:
         raise _table_error(f"{where} is a table of select, ignore and exclude")
     unknown = sorted(set(found) - {"select", "ignore", "exclude"})
     if unknown:
-        raise _table_error(
-            f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
-        )
+        text = f"{where} has no key {', '.join(unknown)}; it has select, ignore and exclude"
+        raise _table_error(text)
     for key, value in found.items():
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise _table_error(f"{where} {key} is a list of strings")
@@ -100,17 +99,15 @@ def _table(path: Path) -> Any:
         raise _table_error(f"{path}: {error}") from None
     tools = content.get("tool", {})
     if not isinstance(tools, dict):
-        raise _table_error(
-            f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
-        )
+        text = f"{path}: tool is {tools!r}; it must be a table, for example [tool.derive]"
+        raise _table_error(text)
     return tools.get("derive")
 
 
 def _project(path: Path, table: Any) -> Project:
     if not isinstance(table, dict):
-        raise _table_error(
-            f"{path}: [tool.derive] must be a table: specs, out, standalone and lint"
-        )
+        text = f"{path}: [tool.derive] must be a table: specs, out, standalone and lint"
+        raise _table_error(text)
     unknown = sorted(set(table) - {"specs", "out", "standalone", "lint"})
     if unknown:
         raise _table_error(
@@ -163,9 +160,8 @@ def folder_of(out: str | None, project: Project | None) -> Path:
             raise unwritten(f"{folder}: {path} is a broken symbolic link")
         if path.exists():
             if not path.is_dir():
-                raise unwritten(
-                    f"{folder}: {path} is not a folder; choose another folder for the modules"
-                )
+                text = f"{folder}: {path} is not a folder; choose another folder for the modules"
+                raise unwritten(text)
             break
     return folder
 
@@ -186,9 +182,8 @@ def _files(path: Path) -> Iterator[Path]:
         return
     found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES and p.name[0] != "_")
     if not found:
-        raise SpecError(
-            f"{path}: the folder has no spec file (.derive or .py)", kind="incomplete-operation"
-        )
+        text = f"{path}: the folder has no spec file (.derive or .py)"
+        raise SpecError(text, kind="incomplete-operation")
     yield from found
 
 
@@ -233,10 +228,8 @@ def _unique_by_name(
     for file, name, known in operations:
         if name in found:
             other = found[name][1]
-            raise SpecError(
-                f"{file}: operation {name} is also defined in {other}; rename one",
-                kind="defined-twice",
-            )
+            text = f"{file}: operation {name} is also defined in {other}; rename one"
+            raise SpecError(text, kind="defined-twice")
         if lowered.setdefault(name.casefold(), name) != name or name == "__init__":
             raise SpecError(
                 f"{file}: operation {name} would have the module file of another operation; "
@@ -264,27 +257,21 @@ def lookup(name: str, project: Project | None, limit: float = SECONDS) -> Projec
         found = _all_of(Path(path), limit)
         if inner in found:
             return found[inner]
-        raise SpecError(
-            f"{path} has no operation {inner}{_nearest(inner, list(found))}",
-            kind="unknown-operation",
-        )
-    for one in _find_by_name(name, project, limit):
+        text = f"{path} has no operation {inner}{_nearest(inner, list(found))}"
+        raise SpecError(text, kind="unknown-operation")
+    if one := next(_find_by_name(name, project, limit), None):
         return one
     if Path(name).suffix in SUFFIXES and Path(name).is_file():
         found = _all_of(Path(name), limit)
         if len(found) == 1:
             return next(iter(found.values()))
-        raise SpecError(
-            f"{name} has {len(found)} operations; choose one, for example "
-            f"{name}:{next(iter(found))}",
-            kind="several-operations",
-        )
+        text = f"{name} has {len(found)} operations; choose one, for example {name}:"
+        raise SpecError(f"{text}{next(iter(found))}", kind="several-operations")
     shipped = catalog.names()
     near = get_close_matches(name, names_of(project), 3)
     meant = [n for n in near if n in shipped or next(_find_by_name(n, project, limit), None)]
-    raise SpecError(
-        f"no operation is called {name}{_nearest(name, meant)}", kind="unknown-operation"
-    )
+    text = f"no operation is called {name}{_nearest(name, meant)}"
+    raise SpecError(text, kind="unknown-operation")
 
 
 def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
@@ -295,18 +282,14 @@ def project_files(start: Path, names: Iterable[str] = ()) -> list[Path]:
         return [file for path in given for file in (_files(path) if path.is_dir() else [path])]
     project = find_project(start)
     if project is None:
-        raise _table_error(
-            "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
-        )
+        text = "there is no file to watch: name a spec file, or give a pyproject.toml [tool.derive]"
+        raise _table_error(text)
     return [project.path, *project.specs]
 
 
 def _all_of(path: Path, limit: float) -> dict[str, ProjectOperation]:
-    return {
-        op.name: ProjectOperation(op, path)
-        for _, found in _read_specs([path], limit)
-        for op in found
-    }
+    read = (op for _, found in _read_specs([path], limit) for op in found)
+    return {op.name: ProjectOperation(op, path) for op in read}
 
 
 def _find_by_name(name: str, project: Project | None, limit: float) -> Iterator[ProjectOperation]:

@@ -66,15 +66,11 @@ def _reader(paths: Sequence[Path], limit: float) -> Iterator[tuple[BaseProcess, 
         yield process, mine
     finally:
         mine.close()
-        _kill(process)
-
-
-def _kill(process: BaseProcess) -> None:
-    if process.pid is not None and hasattr(os, "killpg"):
-        with suppress(OSError):
-            os.killpg(process.pid, signal.SIGKILL)
-    process.kill()
-    process.join()
+        if process.pid is not None and hasattr(os, "killpg"):
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
 
 
 def _answer(
@@ -143,10 +139,7 @@ def _send_result(
         try:
             pipe.send((os.getpid(), n, found, warned))
         except (PicklingError, ValueError, TypeError, AttributeError) as error:
-            failed = SpecError(
-                f"{path}: its operations cannot be sent to another process: {error}",
-                kind="spec-module",
-            )
-            pipe.send((os.getpid(), n, failed, warned))
+            text = f"{path}: its operations cannot be sent to another process: {error}"
+            pipe.send((os.getpid(), n, SpecError(text, kind="spec-module"), warned))
     except OSError:
         os._exit(1)

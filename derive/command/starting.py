@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from derive.command.console import print_lines, shown, unwritten
+from derive.command.console import shown, unwritten
 from derive.command.project import find_project
 from derive.errors import DeriveError
 
@@ -38,9 +38,8 @@ def new(
     It is a root mean square normalization, with comments that explain each line.
     """
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII) or iskeyword(name):
-        raise DeriveError(
-            f"{name!r} cannot name an operation; use letters, digits and _", kind="invalid-name"
-        )
+        text = f"{name!r} cannot name an operation; use letters, digits and _"
+        raise DeriveError(text, kind="invalid-name")
     path = Path(f"{name}.derive") if out is None else out
     if path.suffix != ".derive":
         raise unwritten(f"{path}: a spec in index notation has a name that ends in .derive")
@@ -52,12 +51,8 @@ def new(
     except FileExistsError:
         raise unwritten(f"{path} exists; choose another name with --out") from None
     project = find_project(Path.cwd())
-    listed = project is not None and path.resolve() in {p.resolve() for p in project.specs}
-    lines = [
-        f"wrote {shown(path)}",
-        f"next: edit it, and look at its gradients: derive show {shown(path)} --watch",
-    ]
-    if not listed:
-        lines.append("      then add it to specs in [tool.derive] of a pyproject.toml,")
-        lines.append("      and write its module: derive generate")
-    print_lines(lines)
+    typer.echo(f"wrote {shown(path)}")
+    typer.echo(f"next: edit it, and look at its gradients: derive show {shown(path)} --watch")
+    if project is None or path.resolve() not in {p.resolve() for p in project.specs}:
+        typer.echo("      then add it to specs in [tool.derive] of a pyproject.toml,")
+        typer.echo("      and write its module: derive generate")

@@ -61,9 +61,8 @@ def read(
         given[tensor] = axes
     target = named_object(function)
     if isinstance(target, type):
-        raise DeriveError(
-            f"{function} is a class; name an instance of the class", kind="torch-arguments"
-        )
+        message = f"{function} is a class; name an instance of the class"
+        raise DeriveError(message, kind="torch-arguments")
     (arguments, *_) = examples_of(example) or [()]
     made = reading(target, *arguments, name=name, letters=given, comments=comments)
     made.warn()

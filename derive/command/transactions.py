@@ -78,9 +78,8 @@ def alone(out: Path, waiting: Callable[[str], None]) -> Iterator[None]:
             try:
                 lock.acquire(timeout=_PATIENCE)
             except Timeout:
-                raise unwritten(
-                    f"{places.holder()} is still generating {out}; try again later"
-                ) from None
+                text = f"{places.holder()} is still generating {out}; try again later"
+                raise unwritten(text) from None
         with _released(lock, places):
             _recover(out, places)
             yield

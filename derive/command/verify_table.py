@@ -32,9 +32,8 @@ def print_verified(
     wrong = [row for row in rows if not row.ok]
     if not quiet:
         _print_table(rows, columns)
-        if verbose:
-            for line in (*_statements(columns), *_reasons(rows)):
-                print_line([(line, "")])
+        for line in (*_statements(columns), *_reasons(rows)) if verbose else ():
+            print_line([(line, "")])
     for row in wrong:
         option = "" if row.option is None else f" ({row.option})"
         text = f"wrong: {row.operation}{option}: {row.check}, {row.case}: {row.detail}"

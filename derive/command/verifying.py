@@ -109,15 +109,12 @@ def _columns(every: bool, names: Sequence[str]) -> Sequence[Column]:
 
     known = {column.name: column for column in ALL}
     if every and names:
-        raise typer.BadParameter(
-            "--all already runs every check: omit one of the two", param_hint="--check"
-        )
+        text = "--all already runs every check: omit one of the two"
+        raise typer.BadParameter(text, param_hint="--check")
     for name in names:
         if name not in known:
-            raise typer.BadParameter(
-                f"no check is called {name!r}; the checks are {', '.join(known)}",
-                param_hint="--check",
-            )
+            text = f"no check is called {name!r}; the checks are {', '.join(known)}"
+            raise typer.BadParameter(text, param_hint="--check")
     if names:
         return [column for column in ALL if column.name in names]
     return ALL if every else QUICK

@@ -114,10 +114,9 @@ def generate(
             }
         )
     else:
-        verified = "not verified" if no_verify else "verified"
-        many = f"{len(written)} file{'s' if len(written) != 1 else ''}"
-        state = f"{verified}, {many} written to {shown(folder)}"
-        outcome = (count(operations), f"{count(modules)} {state}")
+        verified = f"{count(modules)} {'not verified' if no_verify else 'verified'}"
+        state = f"{verified}, {count(written, 'file')} written to {shown(folder)}"
+        outcome = (count(operations), state)
         print_generated(failures, written, removed, outcome, keep_going, quiet)
     raise typer.Exit(1 if failures else 0)
 
@@ -142,9 +141,8 @@ def check(
     operations = _wanted(specs, project, limit)
     from derive.command.module_options import build_requests
 
-    modules, _ = _modules(
-        build_requests(folder, operations, {}, standalone=inlined), False, costed=False
-    )
+    requests = build_requests(folder, operations, {}, standalone=inlined)
+    modules, _ = _modules(requests, False, costed=False)
     files = files_of({m.operation.name: m.text for m in modules}, inlined)
     found = compare(folder, files)
     if specs and project and project.out.resolve() == folder.resolve():

@@ -8,14 +8,14 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_609,
+    "derive": 89_524,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
     "derive/calculus": 7_690,
     "derive/catalog": 1_700,
     "derive/check": 4_510,
-    "derive/command": 3_850,
+    "derive/command": 3_765,
     "derive/cost": 420,
     "derive/examples": 1_100,
     "derive/kernels": 3_130,
