@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import indent
 
 from derive.reports.formula import DerivationStep, Formula
-from derive.show.line_breaks import aligned, in_display
+from derive.show.line_breaks import Parts, aligned, in_display
 from derive.show.tables import in_markdown
 from derive.show.typeset import identity_in_latex, name_in_latex, plain
 
@@ -75,25 +75,38 @@ _PREAMBLE = r"""\documentclass[fleqn]{article}
 
 def as_latex(s: Document) -> str:
     """Return the body of a LaTeX document that uses amsmath."""
-    return _body(s, r"\paragraph{%s}", "%s")
+    return _body(s, r"\paragraph{%s}", "%s", plain, aligned, _numbered_steps)
 
 
 def as_article(documents: Iterable[Document]) -> str:
     """Return a whole LaTeX document, with a section for each."""
-    sections = [_body(s, r"\section*{%s}", r"\subsection*{%s}") for s in documents]
+    words = r"\section*{%s}", r"\subsection*{%s}", plain, aligned, _numbered_steps
+    sections = [_body(s, *words) for s in documents]
     return "\n\n".join([_PREAMBLE, *sections, r"\end{document}"])
 
 
-def _body(s: Document, title: str, subtitle: str) -> str:
-    parts = [title % plain(s.title), _display(s.equations)]
+def _body(
+    s: Document,
+    title: str,
+    subtitle: str,
+    text: Callable[[str], str],
+    display: Callable[[Iterable[Parts]], str],
+    listed: Callable[[Sequence[DerivationStep]], Iterable[str]],
+) -> str:
+    """Return the document in LaTeX or Markdown, whose text, formulas and steps are written so."""
+
+    def shown(formulas: Sequence[Formula]) -> str:
+        return display(f.parts for f in formulas) if formulas else ""
+
+    parts = [title % text(s.title), shown(s.equations)]
     if s.named:
-        parts += ["where", _display(s.named)]
+        parts += ["where", shown(s.named)]
     heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
-    parts += [heading, _display(s.results), plain(s.foot)]
+    parts += [heading, shown(s.results), text(s.foot)]
     if s.rewritten:
-        parts += [subtitle % "equations in a stable form", _numbered_steps(s.rewritten)]
+        parts += [subtitle % "equations in a stable form", *listed(s.rewritten)]
     for formula in s.results if s.has_steps else ():
-        parts += [subtitle % f"steps of {plain(formula.name)}", _numbered_steps(formula.steps)]
+        parts += [subtitle % f"steps of {text(formula.name)}", *listed(formula.steps)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -102,18 +115,13 @@ def _in_latex(symbol: str, relation: str, what: str) -> str:
     return f"${name} = {meaning}$" if relation == "=" else f"${name}$ {relation} ${meaning}$"
 
 
-def _display(formulas: Sequence[Formula]) -> str:
-    return aligned(f.parts for f in formulas) if formulas else ""
-
-
-def _numbered_steps(steps: Sequence[DerivationStep]) -> str:
-    """Return the steps of a formula as a numbered list."""
+def _numbered_steps(steps: Sequence[DerivationStep]) -> Iterable[str]:
     items = [
         rf"  \item {plain(step.rule)}: ${identity_in_latex(step.states)}$"
         f"\n{indent(aligned([step.parts]), '    ')}"
         for step in steps
     ]
-    return "\n".join([r"\begin{enumerate}", *items, r"\end{enumerate}"]) if items else ""
+    return ["\n".join([r"\begin{enumerate}", *items, r"\end{enumerate}"])] if items else []
 
 
 # ----------------------------------------------------------------------------------------- Markdown
@@ -121,20 +129,7 @@ def _numbered_steps(steps: Sequence[DerivationStep]) -> str:
 
 def as_markdown(s: Document) -> str:
     """Return the document as Markdown, with formulas between dollar signs."""
-    parts = [f"## {in_markdown(s.title)}", _mathematics(s.equations)]
-    if s.named:
-        parts += ["where", _mathematics(s.named)]
-    heading = ", ".join([s.heading, *(_in_latex(*symbol) for symbol in s.symbols)])
-    parts += [heading, _mathematics(s.results), in_markdown(s.foot)]
-    if s.rewritten:
-        parts += ["### equations in a stable form", *_listed_steps(s.rewritten)]
-    for formula in s.results if s.has_steps else ():
-        parts += [f"### steps of {in_markdown(formula.name)}", *_listed_steps(formula.steps)]
-    return "\n\n".join(filter(None, parts))
-
-
-def _mathematics(formulas: Sequence[Formula]) -> str:
-    return in_display(f.parts for f in formulas) if formulas else ""
+    return _body(s, "## %s", "### %s", in_markdown, in_display, _listed_steps)
 
 
 def _listed_steps(steps: Sequence[DerivationStep]) -> Iterable[str]:

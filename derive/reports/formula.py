@@ -63,9 +63,8 @@ class DerivationStep:
         return in_display([self.parts])
 
     def _repr_markdown_(self) -> str:
-        return (
-            f"{in_markdown(self.rule)}: ${identity_in_latex(self.states)}$\n\n{self._repr_latex_()}"
-        )
+        identity = f"{in_markdown(self.rule)}: ${identity_in_latex(self.states)}$"
+        return f"{identity}\n\n{self._repr_latex_()}"
 
     def _repr_html_(self) -> str:
         formula = equation(*self.parts, "mathml")
@@ -100,7 +99,7 @@ class Formula:
         return self.told()
 
     def __str__(self) -> str:
-        return equation(self.name, self.axes, self.body, "unicode")
+        return equation(*self.parts)
 
     def __repr__(self) -> str:
         return f"Formula({str(self)!r})"
@@ -108,11 +107,7 @@ class Formula:
     def _repr_latex_(self) -> str:
         return rf"$\displaystyle {self.latex()}$"
 
-    def _repr_html_(self) -> str:
-        return self.mathml()
-
-    def _repr_markdown_(self) -> str:
-        return self._repr_latex_()
+    _repr_markdown_ = _repr_latex_
 
     @property
     def parts(self) -> Parts:
@@ -121,11 +116,13 @@ class Formula:
 
     def latex(self) -> str:
         """Return the equation in LaTeX."""
-        return equation(self.name, self.axes, self.body, "latex")
+        return equation(*self.parts, "latex")
 
     def mathml(self) -> str:
         """Return the equation in MathML."""
-        return equation(self.name, self.axes, self.body, "mathml")
+        return equation(*self.parts, "mathml")
+
+    _repr_html_ = mathml
 
     def sides(self, style: str | Style) -> tuple[str, str]:
         """Return the left and the right side in "unicode", "latex", "mathml" or a style."""

@@ -9,6 +9,7 @@ from html import escape
 
 from derive.algebra.expr import Expr, Index, free_indices, inside_out, tensors, walk
 from derive.cost.size_formula import Amount
+from derive.notation.advice import plural
 from derive.notation.operation import Operation
 from derive.program.argument_types import SizeFormulas
 from derive.reports.document import titled
@@ -78,8 +79,7 @@ class Graph:
 
 
 def _count(nodes: Iterable[Node], part: str, what: str) -> str:
-    found = sum(n.part == part and not n.given for n in nodes)
-    return f"{found} {what}{'' if found == 1 else 's'}"
+    return plural(sum(n.part == part and not n.given for n in nodes), what)
 
 
 def _listed(what: str, names: Iterable[str]) -> str:

@@ -83,20 +83,8 @@ class PresentationNames:
             for let, n in known
             if let and let.internal and n == 1 and (let.kind, let.dtype) == ("sum", "float")
         )
-        letters, units = letters_of(op), unit_letters(op)
-        return cls(
-            display_name,
-            owners,
-            letters,
-            lets.get,
-            alike(op),
-            below,
-            units,
-            whole,
-            once,
-            powers,
-            detaches,
-        )
+        names = display_name, owners, letters_of(op), lets.get, alike(op)
+        return cls(*names, below, unit_letters(op), whole, once, powers, detaches)
 
     def by_value(self, e: ex.Expr) -> ex.Expr:
         """Return e with each straight-through estimator replaced by its value."""
@@ -130,11 +118,9 @@ class PresentationNames:
             body = substitute(let.body, dict(zip(let.formals, part.positions, strict=True)))
             return ex.Reduce(let.kind, let.binders, factor(body))
 
-        made = (
-            ex.Call("exp", (replace(ex.as_expr(e.args[0]), total),))
-            if isinstance(e.args[0], ex.Add)
-            else e
-        )
+        if not isinstance(e.args[0], ex.Add):
+            return None
+        made = ex.Call("exp", (replace(ex.as_expr(e.args[0]), total),))
         return None if made is e or share((made,)) == (made,) else made
 
     def _in_words(self, e: ex.Expr) -> ex.Expr:
@@ -177,9 +163,8 @@ class PresentationNames:
 
     def in_own_letters(self, e: ex.Expr, axes: Sequence[ex.Expr]) -> ex.Expr:
         """Return the right side of an equation with bound indices in the operation's letters."""
-        return self._in_own(
-            e, frozenset(i.name for part in (e, *axes) for i in ex.free_indices(part))
-        )
+        free = (i for part in (e, *axes) for i in ex.free_indices(part))
+        return self._in_own(e, frozenset(i.name for i in free))
 
     def _in_own(self, e: ex.Expr, taken: frozenset[str]) -> ex.Expr:
         """Rename each bound index whose letter is taken to another letter of its extent.
@@ -202,9 +187,8 @@ class PresentationNames:
 
 def _is_short(let: Let) -> bool:
     """True if the let is a sum named by the engine and short enough to be an operand."""
-    if not is_named_sum(let):
-        return False
-    return not any(t.binders for t in let.body.terms) and len(list(ex.walk(let.body))) <= _SHORT
+    bound = not is_named_sum(let) or any(t.binders for t in let.body.terms)
+    return not bound and len(list(ex.walk(let.body))) <= _SHORT
 
 
 _SHORT = 24
@@ -293,9 +277,8 @@ def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep,
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
     last, nested = nested, speech.by_value(nested)
     if nested is not last:
-        log.append(
-            Step("straight through", "x + detach(y − x) = y in value", last, nested, subject)
-        )
+        states = "x + detach(y − x) = y in value"
+        log.append(Step("straight through", states, last, nested, subject))
     return steps_of(log, speech)
 
 

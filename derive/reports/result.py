@@ -99,9 +99,6 @@ class _Printed:
         """The steps that rewrite the equations in a stable form before differentiation."""
         return self._told[0]
 
-    def __str__(self) -> str:
-        return self.text()
-
     def _repr_html_(self) -> str:
         return as_html(self.document(False))
 
@@ -109,12 +106,11 @@ class _Printed:
         sheet = self.document(False)
         return in_display(f.parts for f in (*sheet.equations, *sheet.named, *sheet.results))
 
-    def _repr_markdown_(self) -> str:
-        return self.markdown()
-
     def text(self, steps: bool = False) -> str:
         """Return the formulas in Unicode; with ``steps``, also the steps that lead to them."""
         return as_text(self.document(steps))
+
+    __str__ = text
 
     def latex(self, steps: bool = False) -> str:
         """Return the same as the body of a LaTeX document with amsmath."""
@@ -127,6 +123,8 @@ class _Printed:
     def markdown(self, steps: bool = False) -> str:
         """Return the same as Markdown with mathematics in dollar signs."""
         return as_markdown(self.document(steps))
+
+    _repr_markdown_ = markdown
 
     def document(self, steps: bool) -> Document:
         """Return the formulas, and with ``steps`` their steps, in the order of a document."""

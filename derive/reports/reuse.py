@@ -36,14 +36,10 @@ class Reuse:
 
     def under(self, display_name: Callable[[str], str]) -> Reuse:
         """Return the same under other names."""
-        return Reuse(
-            {display_name(name): display_name(other) for name, other in self.saved.items()},
-            frozenset(map(display_name, self.again)),
-            tuple(
-                Formula(display_name(f.name), f.axes, renamed(f.body, display_name))
-                for f in self.kept
-            ),
-        )
+        own = {display_name(name): display_name(other) for name, other in self.saved.items()}
+        kept = ((display_name(f.name), f.axes, renamed(f.body, display_name)) for f in self.kept)
+        again = frozenset(map(display_name, self.again))
+        return Reuse(own, again, tuple(Formula(*parts) for parts in kept))
 
 
 def reuse_of(op: Operation, lowered: Lowered, program: Program) -> Reuse:
@@ -58,10 +54,9 @@ def reuse_of(op: Operation, lowered: Lowered, program: Program) -> Reuse:
         read.follow(a.body)
     shorter = lets.apart()
     shorter.by_name |= read.shorter
-    unnamed = [let for let in held if let.name not in same.values()]
-    unnamed = [
-        let for let in (*unnamed, *map(lets.get, same)) if let and let.name not in lets.given
-    ]
+    own = (let for let in held if let.name not in same.values())
+    known = (*own, *map(lets.get, same))
+    unnamed = [let for let in known if let and let.name not in lets.given]
     speech = PresentationNames.of(op, lets, every)
     names = {n: r for n, r in read.within.items() if n not in read.again}
     names |= {let.name: let.name for let in held} | same
