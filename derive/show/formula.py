@@ -232,23 +232,14 @@ class _Printer:
         if found := remainder(e):
             return self.style.modulo.join(self.text(part, _POW) for part in found), _MUL
         terms = [_split_product(term) for term in ex.flat_operands(e, ex.Add)]
-        signs = {term.coefficient < 0 for term in terms if term.varies}
-        terms.sort(
-            key=lambda term: (
-                bool(term.prefixed),
-                len(signs) == 2 and not term.varies,
-                term.coefficient < 0,
-            )
-        )
+        mixed = len({term.coefficient < 0 for term in terms if term.varies}) == 2
+        terms.sort(key=lambda t: (bool(t.prefixed), mixed and not t.varies, t.coefficient < 0))
         first = next((term for term in terms if term.coefficient > 0), None)
         terms.sort(key=lambda term: first is not None and term is not first)
         text = ""
         for n, term in enumerate(terms):
-            negative = term.coefficient < 0
-            sign = self.style.minus if negative else self.style.plus
-            if n == 0:
-                sign = self.style.negative if negative else ""
-            text += sign + self.term(term)
+            plus, minus = (self.style.plus, self.style.minus) if n else ("", self.style.negative)
+            text += (minus if term.coefficient < 0 else plus) + self.term(term)
         return (text, _ADD) if terms else (self.style.number("0"), _ATOM)
 
     def product(self, e: ex.Expr) -> tuple[str, int]:
@@ -277,10 +268,8 @@ class _Printer:
         texts = [style.number(number)] if number != "1" or lone else []
         pieces = len(texts) + len(top)
         if bottom:
-            if pieces <= 1:
-                texts += [self.inside(factor, _MUL) for factor in top]
-            else:
-                texts += [self.text(factor, _POW) for factor in top]
+            alone = pieces <= 1
+            texts += [self.inside(f, _MUL) if alone else self.text(f, _POW) for f in top]
             above = style.times.join(texts) or style.number("1")
             if len(bottom) == 1:
                 below = self.inside(bottom[0], _POW)

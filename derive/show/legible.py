@@ -76,9 +76,8 @@ def _merge_disjoint_terms(args: list[ex.Expr]) -> list[ex.Expr]:
             either = _exclusive_disjunction(c, d) if then is other else None
             if either is not None:
                 whole = then if either is ex.And(()) else _times_bracket(either, then)
-                return _merge_disjoint_terms(
-                    [whole if a is one else a for a in args if a is not two]
-                )
+                left = [whole if a is one else a for a in args if a is not two]
+                return _merge_disjoint_terms(left)
     return args
 
 
@@ -204,9 +203,8 @@ def _states_nonempty(bracket: ex.Expr, e: ex.Mul) -> bool:
     c = bracket.condition if isinstance(bracket, ex.Iverson) else None
     if not isinstance(c, ex.Rel) or (c.op, c.left) not in (("<", ex.num(0)), ("<=", ex.num(1))):
         return False
-    return isinstance(c.right, ex.Size) and any(
-        _reads_where(a, c) for a in e.args if a is not bracket
-    )
+    others = (a for a in e.args if a is not bracket)
+    return isinstance(c.right, ex.Size) and any(_reads_where(a, c) for a in others)
 
 
 def _reads_where(e: ex.Expr, condition: ex.Expr) -> bool:

@@ -41,10 +41,8 @@ class _Flat(_Marked):
         return f"{top} / {bottom}"
 
     def where(self, condition: str, then: str, other: str) -> str:
-        cases = (
-            (then, rf"\text{{if }} {condition}".replace(_MARK, "")),
-            (other, r"\text{otherwise}"),
-        )
+        when = rf"\text{{if }} {condition}".replace(_MARK, "")
+        cases = ((then, when), (other, r"\text{otherwise}"))
         rows = [(_in_latex(_lines(_pieces(text), _CELL)), when) for text, when in cases]
         if all(len(lines) == 1 and width(lines[0]) + width(when) < _CELL for lines, when in rows):
             return super().where(condition, then, other)

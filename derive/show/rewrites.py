@@ -70,14 +70,8 @@ def power_of(name: Access, body: Expr) -> Power | None:
         return None
     ((whole, base, exponent),) = powers
     scale, rest = _split_numbers([f for f in factors_of(e) if f is not whole])
-    return Power(
-        name,
-        _power_normal_form(base),
-        form(exponent),
-        scale,
-        tuple(map(_power_normal_form, rest)),
-        asked,
-    )
+    beside = tuple(map(_power_normal_form, rest))
+    return Power(name, _power_normal_form(base), form(exponent), scale, beside, asked)
 
 
 def _split_numbers(factors: Sequence[Expr]) -> tuple[Fraction, list[Expr]]:
@@ -90,9 +84,9 @@ def in_names(e: Expr, powers: Sequence[Power]) -> Expr:
     """Replace powers in e by the names of these equations; return e if none matches."""
 
     def visit(part: Expr) -> Expr:
-        for p in powers if isinstance(part, Mul) else ():
-            assert isinstance(part, Mul)
-            part = _power_by_name(part, p) or part
+        for p in powers:
+            if isinstance(part, Mul):
+                part = _power_by_name(part, p) or part
         return part
 
     return map_legible(e, visit) if powers else e
@@ -204,12 +198,12 @@ def bounded(e: Expr) -> Expr:
     """Merge quotients by x and by max(x, e) into one; return e if nothing changed."""
     if not any(isinstance(part, Call) and part.function == "clamp" for part in walk(e)):
         return e
-    return map_legible(
-        e, lambda part: _merge_bounded_quotients(part) if isinstance(part, Add) else part
-    )
+    return map_legible(e, _merge_bounded_quotients)
 
 
-def _merge_bounded_quotients(e: Add) -> Expr:
+def _merge_bounded_quotients(e: Expr) -> Expr:
+    if not isinstance(e, Add):
+        return e
     terms = [_exponents_by_base(a) for a in e.args]
     changed = False
     for bound in dict.fromkeys(b for t in terms for b, n in t.items() if n < 0):
@@ -239,10 +233,9 @@ def _factor_exponents(terms: Sequence[dict[Expr, Fraction]]) -> Expr:
         if isinstance(base, Num | Iverson) or not (max(every) < 0 or min(every) > 0):
             continue
         outside[base] = max(every) if n < 0 else min(every)
-    left = [{b: n - outside.get(b, 0) for b, n in t.items()} for t in terms]
-    return product_of(
-        [*_factors_of_powers(outside), Add(tuple(product_of(_factors_of_powers(t)) for t in left))]
-    )
+    left = ({b: n - outside.get(b, 0) for b, n in t.items()} for t in terms)
+    summed = Add(tuple(product_of(_factors_of_powers(t)) for t in left))
+    return product_of([*_factors_of_powers(outside), summed])
 
 
 def _factors_of_powers(powers: dict[Expr, Fraction]) -> list[Expr]:
@@ -338,9 +331,7 @@ class _Sum:
 def merged(e: Expr) -> Expr:
     """Merge sums that share factors, where the remainders are short."""
     read = replace_inside_out(e, _read_beside_deltas)
-    found = replace_inside_out(
-        read, lambda part: _merge_sum_pair(part) if isinstance(part, Add) else part
-    )
+    found = replace_inside_out(read, _merge_sum_pair)
     return e if found is read else found
 
 
@@ -348,14 +339,15 @@ def _read_beside_deltas(e: Expr) -> Expr:
     return product_of(beside_deltas(e.args)) if isinstance(e, Mul) else e
 
 
-def _merge_sum_pair(e: Add) -> Expr:
+def _merge_sum_pair(e: Expr) -> Expr:
+    if not isinstance(e, Add):
+        return e
     sums = {n: s for n, a in enumerate(e.args) if (s := _as_sum(a)) is not None}
     for one, two in permutations(sums, 2):
         whole = _one_sum(sums[one], sums[two]) if one < two else None
         if whole is not None:
             rest = [a for n, a in enumerate(e.args) if n not in (one, two)]
-            made = sum_of([*rest, whole])
-            return _merge_sum_pair(made) if isinstance(made, Add) else made
+            return _merge_sum_pair(sum_of([*rest, whole]))
     return _number_apart(e)
 
 
@@ -367,11 +359,9 @@ def _number_apart(e: Add) -> Expr:
     if sizes or size == 1:
         return e
     signs = (Num(n.value / size) for n in numbers if isinstance(n, Num))
-    rest = [factors_of(a)[1:] for a in e.args]
-    terms = (
-        product_of([*((n,) if n.value < 0 else ()), *f]) for n, f in zip(signs, rest, strict=True)
-    )
-    return Mul((Num(size), Add(tuple(terms))))
+    rest = (factors_of(a)[1:] for a in e.args)
+    signed = ([n, *f] if n.value < 0 else f for n, f in zip(signs, rest, strict=True))
+    return Mul((Num(size), Add(tuple(map(product_of, signed)))))
 
 
 def _as_sum(e: Expr) -> _Sum | None:
@@ -392,12 +382,10 @@ def _one_sum(a: _Sum, b: _Sum) -> Expr | None:
     for order in permutations(indices):
         second = _renamed_summand(b, order)
         shared = _common(first, second)
-        left = (
-            _remaining_summand(a, first, shared, b.outside),
-            _remaining_summand(b, second, shared, a.outside),
-        )
-        if frozenset(indices) <= indices_of(shared) and None not in left:
-            inside = product_of([*shared, Add(tuple(x for x in left if x is not None))])
+        one = _remaining_summand(a, first, shared, b.outside)
+        other = _remaining_summand(b, second, shared, a.outside)
+        if frozenset(indices) <= indices_of(shared) and one is not None and other is not None:
+            inside = product_of([*shared, Add((one, other))])
             outside = _common(a.outside, b.outside)
             return product_of([*outside, Reduce(a.kind, indices, inside)])
     return None
@@ -433,10 +421,8 @@ def _remaining_summand(
 
     None if a tensor from outside would multiply inside factors.
     """
-    outer, inner = (
-        _list_difference(s.outside, _common(s.outside, other)),
-        _list_difference(inside, shared),
-    )
+    outer = _list_difference(s.outside, _common(s.outside, other))
+    inner = _list_difference(inside, shared)
     if inner and any(isinstance(p, Access) and p.positions for x in outer for p in walk(x)):
         return None
     return product_of([*outer, *inner])

@@ -151,8 +151,7 @@ class Latex(Style):
         if bare.startswith("∂"):
             above, below = (self.name(part.removeprefix("∂")) for part in name.split("/"))
             return self.fraction(rf"\partial {above}", rf"\partial {below}")
-        letter = _LETTERS.get(bare, bare if bare in GREEK else "")
-        if letter:
+        if letter := _LETTERS.get(bare, bare if bare in GREEK else ""):
             return f"\\{letter}{primes}"
         if not bare.isascii():
             return _command("text", "".join(_in_text(c) for c in bare)) + primes

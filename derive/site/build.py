@@ -181,16 +181,9 @@ def _front(entries: Sequence[Entry], families: Sequence[Family], own: str, live:
         "correct backward that you can read, and finds the mistakes in backward passes "
         "written by hand."
     )
-    view = {
-        "title": title,
-        "lead": lead,
-        "heading": "All operations" if own else "Catalog",
-        "name": shown.name,
-        "spec": spec,
-        "formulas": formulas,
-        "code": code,
-        "families": families,
-    }
+    view = {"title": title, "lead": lead, "families": families, "name": shown.name}
+    view |= {"heading": "All operations" if own else "Catalog"}
+    view |= {"spec": spec, "formulas": formulas, "code": code}
     template = "front" if own else "welcome"
     return _rendered(template, _page("index.html", f"{title} · derive", lead, live=live), view)
 

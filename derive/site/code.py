@@ -92,15 +92,11 @@ def listing(text: str, prefix: str, owners: Mapping[int, Owner]) -> str:
     shown = []
     start = _after_docstring(text)
     for n, line in enumerate(highlighted(text, "python")[start:], start + 1):
-        owner = owners.get(n)
-        if owner:
-            names = owner.names
-            of = " ".join(names)
-            label = f"line {n}, computes {' and '.join(names)}"
-            number = f'<a href="#{anchor(names[0])}" data-n="{n}" aria-label="{label}"></a>'
-            own = f' data-of="{of}"'
-        else:
-            number, own = f'<span data-n="{n}"></span>', ""
+        number, own = f'<span data-n="{n}"></span>', ""
+        if owner := owners.get(n):
+            label = f"line {n}, computes {' and '.join(owner.names)}"
+            number = f'<a href="#{anchor(owner.names[0])}" data-n="{n}" aria-label="{label}"></a>'
+            own = f' data-of="{" ".join(owner.names)}"'
         shown.append(f'<span class="line" id="{prefix}-{n}"{own}>{number}{line}\n</span>')
     return f'<pre class="code numbered" tabindex="0"><code>{"".join(shown)}</code></pre>'
 

@@ -142,12 +142,11 @@ def _on_site(target: str, path: Path, address: str) -> str | None:
 
 def _rendered(tokens: Sequence[Token]) -> str:
     parts: list[str] = []
-    markdown = _markdown()
     plain: list[Token] = []
     after = ""
     for token in tokens:
         if token.type == "fence":
-            parts.append(_render(markdown, plain))
+            parts.append(_render(plain))
             language = token.info.split()[0] if token.info.strip() else "text"
             parts += [block(token.content, language), after]
             plain, after = [], ""
@@ -162,11 +161,11 @@ def _rendered(tokens: Sequence[Token]) -> str:
         else:
             plain.append(token)
     # A heading without text is none.
-    return "".join([*parts, _render(markdown, plain)]).replace("<th></th>", "<td></td>")
+    return "".join([*parts, _render(plain)]).replace("<th></th>", "<td></td>")
 
 
-def _render(markdown: MarkdownIt, tokens: Sequence[Token]) -> str:
-    text: str = markdown.renderer.render(tokens, markdown.options, {})
+def _render(tokens: Sequence[Token]) -> str:
+    text: str = _markdown().renderer.render(tokens, _markdown().options, {})
     return text
 
 
@@ -187,8 +186,6 @@ def _tables(name: str) -> Iterator[list[list[Token]]]:
     rows: list[list[Token]] = []
     for token in _markdown().parse(path.read_text(encoding="utf-8")):
         match token.type:
-            case "table_open":
-                rows = []
             case "tr_open":
                 rows.append([])
             case "inline" if rows:
@@ -207,7 +204,7 @@ def conventions() -> Mapping[str, tuple[str, str]]:
         place = {"gradient": "reductions", "at kinks and ties": "functions"}.get(heading[-1])
         for first, *_, last in rows[1:] if place else ():
             names = re.findall(r"`(\w+)", first.content)
-            said = _render(_markdown(), [last]).strip()
+            said = _render([last]).strip()
             assert place is not None
             found |= {name: (place, said) for name in names if said}
     return found

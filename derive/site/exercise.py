@@ -123,11 +123,9 @@ def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> O
             warnings.simplefilter("ignore", DeriveWarning)
             return parse("\n".join([*before, attempt]))
     except SpecError as error:
-        line = None if error.line is None else error.line - len(before)
-        if line is not None and line < 1:
-            line = None
-        column = None if line is None else error.column
-        raise SpecError(error.message, kind=error.kind, line=line, column=column) from None
+        line = (error.line or 0) - len(before)
+        place = {"line": line, "column": error.column} if line > 0 else {}
+        raise SpecError(error.message, **place, kind=error.kind) from None
 
 
 def _end_of_inputs(head: str) -> int:
@@ -195,9 +193,7 @@ class _Comparison:
     def __init__(
         self, op: Operation, own: Operation, d: Derivation, found: Sequence[Point]
     ) -> None:
-        self.op = op
-        self.d = d
-        self.points = found
+        self.op, self.d, self.points = op, d, found
         self.equations = own.equations[len(op.equations) :]
         self.helpers = {e.name: Formula(e.name, e.axes, e.body) for e in self.equations}
         self.own_sizes = [sizes_at(own, point) for point in found]
@@ -273,16 +269,14 @@ class _Comparison:
         self, verdict: Verdict, mine: _Side, theirs: _Side, values: Values, wanted: Values
     ) -> Verdict:
         """Return the verdict on a wrong gradient, with the terms that have no partner."""
-        best: tuple[list[Expr], list[Expr]] | None = None
-        for one in mine.forms():
-            for other in theirs.forms():
-                left = _without_partners(
-                    [(t, mine.values(t)) for t in one], [(t, theirs.values(t)) for t in other]
-                )
-                if best is None or len(left[0]) + len(left[1]) < len(best[0]) + len(best[1]):
-                    best = left
-        assert best is not None
-        wrong, missing = best
+        found = (
+            _without_partners(
+                [(t, mine.values(t)) for t in one], [(t, theirs.values(t)) for t in other]
+            )
+            for one in mine.forms()
+            for other in theirs.forms()
+        )
+        wrong, missing = min(found, key=lambda left: len(left[0]) + len(left[1]))
         why = self._times(values, wanted)
         if not why and len(wrong) == len(missing) <= _MOST_PAIRS:
             why = self._in_pairs(mine, theirs, wrong, missing)

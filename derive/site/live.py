@@ -124,13 +124,9 @@ def _formulas(op: Operation, d: Derivation | Tangents) -> str:
             (("where",), d.definitions),
             (("gradients", *symbols), d.shown),
         )
-        steps = [
-            (f.name, [step(s, style, False) for s in f.steps])
-            for f in (*d.adjoints, *d.gradients.values())
-            if f.steps
-        ]
-        shown = [(words, [f.sides(style) for f in rows]) for words, rows in groups if rows]
-        math = [(words, aligned(rows)) for words, rows in shown]
+        derived = [f for f in (*d.adjoints, *d.gradients.values()) if f.steps]
+        steps = [(f.name, [step(s, style, False) for s in f.steps]) for f in derived]
+        math = [(words, aligned(f.sides(style) for f in rows)) for words, rows in groups if rows]
         view = {"math": math, "steps": steps, "html": ""}
     else:
         view = {"math": [], "steps": [], "html": d._repr_html_()}

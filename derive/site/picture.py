@@ -31,9 +31,8 @@ def drawn(text: str, format_: str) -> bytes:
         DeriveError: Graphviz is missing, or cannot draw the graph.
     """
     if lacks := missing():
-        raise DeriveError(
-            f"{lacks}. A file that ends in .dot needs neither", kind="missing-package"
-        )
+        message = f"{lacks}. A file that ends in .dot needs neither"
+        raise DeriveError(message, kind="missing-package")
     import graphviz
 
     try:

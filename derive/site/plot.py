@@ -26,11 +26,8 @@ def plots(op: Operation, cost: Cost) -> tuple[str, ...]:
     held = {"saved": cost.saved_bytes}
     needed = sorted(set().union(*(a.needs() for a in (*flops.values(), *held.values()))))
     numbers = {p.name: p for p in op.parameters if isinstance(p, Number)}
-    integers = {
-        name: int(p.default)
-        for name, p in numbers.items()
-        if p.integer and isinstance(p.default, Fraction)
-    }
+    whole = {name: p.default for name, p in numbers.items() if p.integer}
+    integers = {name: int(n) for name, n in whole.items() if isinstance(n, Fraction)}
     fixed = {n: integers.get(n, _OTHER) for n in (*cost.letters, *needed)}
     try:
         letter = max(
@@ -42,12 +39,10 @@ def plots(op: Operation, cost: Cost) -> tuple[str, ...]:
             return ()
         found = []
         for title, amounts in (("flops", flops), ("bytes kept for the backward", held)):
-            series = {
-                name: [_at(a, cost, fixed, letter, n) for n in _SIZES]
-                for name, a in amounts.items()
+            every = {
+                x: [_at(a, cost, fixed, letter, n) for n in _SIZES] for x, a in amounts.items()
             }
-            series = {name: values for name, values in series.items() if min(values) > 0}
-            if series:
+            if series := {name: values for name, values in every.items() if min(values) > 0}:
                 found.append(_chart(title, letter, series))
         return tuple(found)
     except (ArithmeticError, KeyError, ValueError):

@@ -144,9 +144,8 @@ def points(op: Operation, cotangents: Mapping[str, str], count: int) -> list[Poi
                 found += [point] if all(map(math.isfinite, values)) else []
             if len(found) == count:
                 return found
-    raise DeriveError(
-        "the equations have no finite values at the points that were tried", kind="no-sample"
-    )
+    text = "the equations have no finite values at the points that were tried"
+    raise DeriveError(text, kind="no-sample")
 
 
 def _point(

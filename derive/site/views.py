@@ -99,12 +99,8 @@ def example(entry: Entry) -> tuple[str, str, str]:
     d = derivation(op)
     style = style_of(op, d)
     formulas = aligned(f.sides(style) for f in (*d.equations, *d.shown))
-    text = source(op, style="plain")
-    return (
-        block(entry.text or str(op), "derive"),
-        formulas,
-        block(text.split('"""\n', 2)[-1].strip(), "python"),
-    )
+    code = source(op, style="plain").split('"""\n', 2)[-1].strip()
+    return block(entry.text or str(op), "derive"), formulas, block(code, "python")
 
 
 def _formulas(d: Derivation) -> tuple[Formula, ...]:
@@ -126,7 +122,11 @@ def _option_view(
         return [step(s, style, marks.get(id(s)) is True) for s in log]
 
     choice = next((p.name for p in op.parameters if isinstance(p, Choice)), "")
-    derived = [f for f in (*d.adjoints, *d.gradients.values()) if f.steps]
+    derived = [
+        {"name": f.name, "title": style.whole(style.access(f.name, ())), "steps": steps(f.steps)}
+        for f in (*d.adjoints, *d.gradients.values())
+        if f.steps
+    ]
     return {
         "title": "" if d.option is None else f'{choice}="{d.option}"',
         "equations": table(d.equations),
@@ -134,14 +134,7 @@ def _option_view(
         "symbols": [symbol(style, name, output) for output, name in d.cotangents],
         "gradients": table(d.shown),
         "rewritten": steps(d.rewritten),
-        "derived": [
-            {
-                "name": f.name,
-                "title": style.whole(style.access(f.name, ())),
-                "steps": steps(f.steps),
-            }
-            for f in derived
-        ],
+        "derived": derived,
         "saved": ", ".join(d.saved) or "nothing",
         "recognised": d.recognised,
         "cost": cost_view(op, d.cost),
