@@ -238,9 +238,8 @@ def depended_on(op: Operation, names: tuple[str, ...]) -> tuple[Equation, ...]:
 def check_operation(op: object) -> None:
     """Raise TypeError unless op is an Operation."""
     if not isinstance(op, Operation):
-        raise TypeError(
-            f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
-        )
+        text = f"op must be an Operation, not {type(op).__name__}; derive.parse(text) returns one"
+        raise TypeError(text)
 
 
 def known_option(op: Operation, option: str | None) -> str | None:
@@ -278,9 +277,8 @@ SAVES = ("balanced", "least")
 def saves_least(save: str) -> bool:
     """True if only inputs and outputs are to be saved."""
     if save not in SAVES:
-        raise DeriveError(
-            f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}", kind="unknown-option"
-        )
+        text = f"save={save!r}: must be one of {', '.join(map(repr, SAVES))}"
+        raise DeriveError(text, kind="unknown-option")
     return save == "least"
 
 
@@ -291,9 +289,8 @@ STYLES = ("production", "plain")
 def is_plain(style: str) -> bool:
     """True if the module is to be read rather than run."""
     if style not in STYLES:
-        raise DeriveError(
-            f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}", kind="unknown-option"
-        )
+        text = f"style={style!r}: must be one of {', '.join(map(repr, STYLES))}"
+        raise DeriveError(text, kind="unknown-option")
     return style == "plain"
 
 

@@ -303,7 +303,6 @@ def _of_module(module: ModuleType) -> tuple[Operation, ...]:
     names = [op.name for op in found]
     for n, repeated in enumerate(names):
         if repeated in names[:n]:
-            raise SpecError(
-                f"operation {repeated} is defined twice; rename one", kind="defined-twice"
-            )
+            text = f"operation {repeated} is defined twice; rename one"
+            raise SpecError(text, kind="defined-twice")
     return tuple(found)

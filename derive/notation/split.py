@@ -211,9 +211,8 @@ class _Split:
             return replace(e, axes=tuple(chain(*body.axes(e.axes))), body=body.value(e.body))
         except LoweringError as error:
             line = f", on line {e.line}" if e.line else ""
-            raise LoweringError(
-                f"{self.op.name}: {error.text}\nin {e.name}{line}", kind=error.kind
-            ) from None
+            text = f"{self.op.name}: {error.text}\nin {e.name}{line}"
+            raise LoweringError(text, kind=error.kind) from None
 
 
 class _SplitBody:

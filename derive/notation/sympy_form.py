@@ -41,9 +41,8 @@ def operation(
 ) -> Operation:
     """Return the operation that SymPy equations describe."""
     if not isinstance(name, str):
-        raise SpecError(
-            f"the name of an operation must be a string, not {name!r}", kind="invalid-name"
-        )
+        text = f"the name of an operation must be a string, not {name!r}"
+        raise SpecError(text, kind="invalid-name")
     for equation in equations:
         _check_equation(name, equation)
         # Abbreviate: SymPy's text of a large equation would be as large.
@@ -72,19 +71,16 @@ def operation(
         check_size(written)
         return resolve(written)
     except RecursionError:
-        raise SpecError(
-            f"an equation of {name} is nested too deeply", kind="spec-too-large"
-        ) from None
+        text = f"an equation of {name} is nested too deeply"
+        raise SpecError(text, kind="spec-too-large") from None
 
 
 def _check_equation(name: str, equation: Any) -> None:
     if isinstance(equation, sympy.Eq):
         if isinstance(equation.lhs, Indexed | Symbol):
             return
-        raise SpecError(
-            f"{name}: the left side of {equation} is not a tensor; write Eq(C[i, j], ...)",
-            kind="sympy-equation",
-        )
+        text = f"{name}: the left side of {equation} is not a tensor; write Eq(C[i, j], ...)"
+        raise SpecError(text, kind="sympy-equation")
     if equation in (True, False):
         nan = "" if equation else " one side may be nan, such as 0*oo;"
         raise SpecError(
@@ -126,9 +122,8 @@ def _input(terms: Terms, item: Any) -> syntax.TensorSyntax:
     elif isinstance(tensor, Symbol):
         axes = ()
     elif not isinstance(tensor, IndexedBase):
-        raise SpecError(
-            f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol", kind="sympy-equation"
-        )
+        text = f"input {tensor!r} is not a tensor; give A[i, j], A or a Symbol"
+        raise SpecError(text, kind="sympy-equation")
     default = None if special.default is None else number(special.default)
     return syntax.TensorSyntax(_symbol_name(tensor), axes, special.kind, default)
 
@@ -157,9 +152,8 @@ def _parameter_syntax(terms: Terms, key: Any, value: Any) -> syntax.ParameterSyn
 
 def _bound(e: Any) -> syntax.Bound:
     if not isinstance(e, Relational) or not isinstance(e.lhs, Symbol):
-        raise SpecError(
-            f"{e!r} is not a condition on a parameter; write eps > 0", kind="parameter-value"
-        )
+        text = f"{e!r} is not a condition on a parameter; write eps > 0"
+        raise SpecError(text, kind="parameter-value")
     at = syntax.SourcePlace(0, 0, lambda: _sympy_text(e))
     return syntax.with_place(syntax.Bound(_symbol_name(e.lhs), e.rel_op, number(e.rhs)), at)
 
@@ -196,9 +190,8 @@ def to_sympy(node: e.Expr) -> Any:
     """Return the SymPy expression of a node, with derive's heads where SymPy lacks one."""
     write = _TABLE.get(type(node))
     if write is None:
-        raise DeriveError(
-            f"{type(node).__name__} cannot be written in SymPy: {node!r}", kind="sympy-expression"
-        )
+        text = f"{type(node).__name__} cannot be written in SymPy: {node!r}"
+        raise DeriveError(text, kind="sympy-expression")
     return write(node)
 
 

@@ -76,10 +76,8 @@ class Names:
                 raise SpecError(f"index {index} has {extent} values", kind="sympy-expression")
             known = self.numbers.setdefault(index.name, int(extent))
             if known != int(extent):
-                raise SpecError(
-                    f"index {index} has two sizes, {known} and {extent}; rename one",
-                    kind="two-sizes",
-                )
+                text = f"index {index} has two sizes, {known} and {extent}; rename one"
+                raise SpecError(text, kind="two-sizes")
         elif isinstance(extent, Symbol):
             if extent.name in self.indices or extent.name in self.others:
                 return

@@ -60,9 +60,8 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     seen: set[str] = set()
     for operation in operations:
         if operation.name in seen:
-            raise SpecError(
-                f"operation {operation.name} is defined twice; rename one", kind="defined-twice"
-            )
+            message = f"operation {operation.name} is defined twice; rename one"
+            raise SpecError(message, kind="defined-twice")
         seen.add(operation.name)
     return operations
 
@@ -132,9 +131,8 @@ def _group_by_op(statements: list[syntax.Raw]) -> Iterator[syntax.OperationSynta
                 )
             yield syntax.OperationSyntax("op", None, (), None, tuple(equations), at=equations[0].at)
         elif statement is None:
-            raise SpecError(
-                "the text has no operation; write one, C[i] = A[i]", kind="incomplete-operation"
-            )
+            text = "the text has no operation; write one, C[i] = A[i]"
+            raise SpecError(text, kind="incomplete-operation")
         assert statement is None or isinstance(statement, syntax.OperationSyntax)
         head, equations = statement, []
 

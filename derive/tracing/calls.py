@@ -27,20 +27,16 @@ def bind(
     target = function.forward if isinstance(function, torch.nn.Module) else function
     if isinstance(function, type):
         name = function.__name__
-        raise DeriveError(
-            f"{name} is a class; pass an instance, {name}(..)", kind="torch-arguments"
-        )
+        text = f"{name} is a class; pass an instance, {name}(..)"
+        raise DeriveError(text, kind="torch-arguments")
     if not callable(target):
-        raise DeriveError(
-            f"{type(function).__name__} is not a function or module", kind="torch-arguments"
-        )
+        text = f"{type(function).__name__} is not a function or module"
+        raise DeriveError(text, kind="torch-arguments")
     try:
         bound = _signature(target, len(examples), named).bind(*examples, **named)
     except TypeError as error:
-        raise DeriveError(
-            f"the examples do not match the arguments of the function: {error}",
-            kind="torch-arguments",
-        ) from error
+        text = f"the examples do not match the arguments of the function: {error}"
+        raise DeriveError(text, kind="torch-arguments") from error
     bound.apply_defaults()
     return bound
 
@@ -198,10 +194,8 @@ def unchanged_containers(arguments: Any) -> Iterator[Any]:
     yield copied
     after, now = tree_flatten(copied)
     if now != structure or any(x is not y for x, y in zip(before, after, strict=True)):
-        raise DeriveError(
-            "the function changes a list or dict that it is given; return what it adds",
-            kind="torch-call",
-        )
+        text = "the function changes a list or dict that it is given; return what it adds"
+        raise DeriveError(text, kind="torch-call")
 
 
 @contextmanager

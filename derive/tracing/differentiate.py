@@ -275,10 +275,8 @@ class KnownReadings:
         around = surroundings_of(function, self.called)
         try:
             if len(self.changes) > _CHANGES:
-                raise DeriveError(
-                    f"{self.changes[-1]} changes between calls; pass it as an argument",
-                    kind="torch-state",
-                )
+                text = f"{self.changes[-1]} changes between calls; pass it as an argument"
+                raise DeriveError(text, kind="torch-state")
             around.add_generators(bound.arguments)
             with around.restored() as changed, without_hooks(function):
                 new, fact = _derive_and_cost(function, bound)
@@ -372,9 +370,8 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
                 reach = [frozenset(inputs)] * len(reach)
     _refuse_changes(found.changed)
     if found.asked:
-        raise DeriveError(
-            f"derived code would skip a check of values: {found.asked[0]}", kind="data-dependent"
-        )
+        text = f"derived code would skip a check of values: {found.asked[0]}"
+        raise DeriveError(text, kind="data-dependent")
     numbers = numbers_of(bound)
     every = frozenset[str]().union(*reach)
     prepared: dict[str, Any] = {n: torch.Tensor.detach for n in inputs if n not in every}
@@ -549,19 +546,15 @@ def differentiate(
     """
     if isinstance(function, torch.nn.Module):
         kind = type(function).__name__
-        raise DeriveError(
-            f"{kind} is a module, not a function; use derive.replace(module)",
-            kind="torch-arguments",
-        )
+        text = f"{kind} is a module, not a function; use derive.replace(module)"
+        raise DeriveError(text, kind="torch-arguments")
     known = KnownReadings(time, memory)
     name = getattr(function, "__name__", "a function")
     try:
         signature = inspect.signature(function)
     except ValueError as error:
-        raise DeriveError(
-            f"the arguments of {name} are unknown; pass a Python function that calls it",
-            kind="torch-arguments",
-        ) from error
+        text = f"the arguments of {name} are unknown; pass a Python function that calls it"
+        raise DeriveError(text, kind="torch-arguments") from error
 
     @functools.wraps(function)
     def derived(*args: Any, **named: Any) -> Any:

@@ -384,9 +384,8 @@ def same(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     if "dropout" in name:
         p, train = (*args, *named.values())[:2]
         if p and train:
-            raise DeriveError(
-                "dropout draws random numbers; use eval mode, or pass the mask", kind="torch-state"
-            )
+            text = "dropout draws random numbers; use eval mode, or pass the mask"
+            raise DeriveError(text, kind="torch-state")
         return x
     if name.startswith("detach"):
         # Numbers and positions have no gradient.

@@ -83,9 +83,8 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         call = partial(function, **dict(zip(tensors, given, strict=True)))
         made, has_branches = on_all_paths(call, answers, given)
         if inspect.isgenerator(made):
-            raise DeriveError(
-                "the function returns a generator, not a tensor; return a list", kind="torch-result"
-            )
+            text = "the function returns a generator, not a tensor; return a list"
+            raise DeriveError(text, kind="torch-result")
         leaves = tree_leaves(made)
         for x in leaves:
             if is_dataclass(x) or not isinstance(x, (*base_types, NoneType)):

@@ -296,9 +296,8 @@ def embedding(
     context: Context, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
 ) -> TracedValue:
     if padding >= 0:
-        raise unread(
-            "an embedding with padding_idx is not supported, because its gradient is 0 there"
-        )
+        text = "an embedding with padding_idx is not supported, because its gradient is 0 there"
+        raise unread(text)
     return _indexed_axis(context, weight.fresh(), 0, index)
 
 

@@ -196,10 +196,8 @@ def attention(
     enable_gqa: bool = False,
 ) -> TracedValue:
     if dropout_p:
-        raise DeriveError(
-            "the attention draws random numbers, because dropout_p is above 0; set it to 0",
-            kind="torch-state",
-        )
+        text = "the attention draws random numbers, because dropout_p is above 0; set it to 0"
+        raise DeriveError(text, kind="torch-state")
     if enable_gqa:
         k, v = (_with_heads(context, x, q.shape[-3]) for x in (k, v))
     q, k, v = (

@@ -244,10 +244,8 @@ def _reading(
 ) -> Reading:
     call, tensors = as_function(function, bound)
     if not tensors:
-        raise DeriveError(
-            "the example arguments contain no tensor; pass examples of the arguments",
-            kind="torch-arguments",
-        )
+        message = "the example arguments contain no tensor; pass examples of the arguments"
+        raise DeriveError(message, kind="torch-arguments")
     own = getattr(function, "__name__", None) or type(function).__name__
     title = name or (notation_name(own) if own.isidentifier() else "f")
     title += "_" if name is None and title in tensors else ""
@@ -368,12 +366,10 @@ def _flat_outputs(made: Any) -> list[Any]:
     if isinstance(made, tuple | list):
         return [x for part in made for x in _flat_outputs(part)]
     if isinstance(made, sympy.Basic | int | float):
-        raise DeriveError(
-            "the function returns a number, not a tensor; return a tensor", kind="torch-result"
-        )
-    raise DeriveError(
-        f"the function returns {type(made).__name__}, not a tensor", kind="torch-result"
-    )
+        text = "the function returns a number, not a tensor; return a tensor"
+        raise DeriveError(text, kind="torch-result")
+    text = f"the function returns {type(made).__name__}, not a tensor"
+    raise DeriveError(text, kind="torch-result")
 
 
 def _output_name(context: Context, value: tv.TracedValue, n: int, taken: Collection[str]) -> str:

@@ -312,9 +312,8 @@ class Reader:
                 for a, b in zip(want, have, strict=True)
             )
             if not same:
-                raise unread(
-                    f"{name_of(node.target)}: the spec has the axes {have}, and torch has {want}"
-                )
+                text = f"{name_of(node.target)}: the spec has the axes {have}, and torch has {want}"
+                raise unread(text)
 
     def _taken_apart(self, node: Any) -> Any:
         """Read an operation without a reading of its own by torch's decomposition of it."""

@@ -315,10 +315,8 @@ def batch_norm(
     each = [None if t is None else _channels(t, rank) for t in (weight, bias)]
     if training:
         if mean is not None and not alone:
-            raise DeriveError(
-                "the module updates its running statistics; call it in eval mode",
-                kind="torch-state",
-            )
+            text = "the module updates its running statistics; call it in eval mode"
+            raise DeriveError(text, kind="torch-state")
         dims = [n for n in range(rank) if n != 1 and (n or not alone)]
         return _affine_scaled(context, _normalised(context, x, dims, eps), *each)
     assert mean is not None and variance is not None

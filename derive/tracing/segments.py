@@ -325,9 +325,8 @@ def _where_mask(
     at = len(values.axes) - rest - 1
     if at >= 0:
         if values.axes[at] and tv.lifted_mask(values)[0] is None:
-            raise unread(
-                "a write of as many values as a mask selects is not supported; use torch.where"
-            )
+            text = "a write of as many values as a mask selects is not supported; use torch.where"
+            raise unread(text)
         more = ((),) * (len(mask.axes) - 1)
         values = replace(values, axes=(*values.axes[:at], *more, *values.axes[at:]))
     # A selection names its mask if more is made of its length.

@@ -132,9 +132,8 @@ def _held(
                 outside = "out of bounds" in str(error) or "out of range" in str(error)
                 if start == starts[-1] or not outside:
                     # Most are of sizes that are no multiples, or not equal.
-                    raise SizesUnread(
-                        f"the spec fails on inputs that the function takes: {error}\n{op}"
-                    ) from error
+                    text = f"the spec fails on inputs that the function takes: {error}\n{op}"
+                    raise SizesUnread(text) from error
         if have is None:
             large += want is not None
             continue
@@ -152,10 +151,8 @@ def _held(
                 own = {n: t.detach() for n, t in given.items()}
                 plain = _values_and_gradients(function(**own), own)[0]
             if differs := _differs((plain, []), (have[0], []), given):
-                raise DeriveError(
-                    f"the function takes another branch under torch.no_grad(): {differs}",
-                    kind="reading-differs",
-                )
+                text = f"the function takes another branch under torch.no_grad(): {differs}"
+                raise DeriveError(text, kind="reading-differs")
         held += 1
     _undivided_held(op, f, function, samples, silent or (), dtype)
     if held < _ENOUGH and large:
@@ -248,9 +245,8 @@ def _undivided_held(
         if differs:
             if asked := samples.sizes.false_at(way, samples.inputs):
                 raise OtherBranch(asked, differs)
-            raise SizesUnread(
-                f"the spec differs where a size is no multiple of a part: {differs}\n{op}"
-            )
+            text = f"the spec differs where a size is no multiple of a part: {differs}\n{op}"
+            raise SizesUnread(text)
 
 
 def _read_inputs(
