@@ -182,7 +182,6 @@ class Declaring:
     whole: str
 
     def size(self, letter: str, value: str = "...") -> str:
-        """Return the declaration of a size."""
         return self.sized.format(letter, value)
 
     def components(self) -> str:
@@ -190,7 +189,6 @@ class Declaring:
         return _COMPONENTS.format(self.size("k", "2"))
 
     def integer(self, tensor: str) -> str:
-        """Return the declaration of an integer tensor."""
         return self.whole.format(tensor)
 
 
@@ -234,7 +232,6 @@ where no parenthesis follows, as in ``mean[i]*mean[i](x[i])``.
 
 
 def arity(function: str) -> int:
-    """The number of arguments of a scalar function."""
     return 1 if function in POWERS else FUNCTIONS[ALIASES.get(function, function)].arity
 
 

@@ -72,6 +72,6 @@ def _beyond(whole: Operation, op: Operation, output: str, common: Equation) -> O
         for e in whole.extents
     )
     equations = tuple(e for e in op.equations if e is not common)
-    parts = ((given, *whole.inputs), whole.parameters, equations, (output,), extents)
-    made = type(op).resolved(op.name, *parts, stable=op.stable)
+    parts = {"equations": equations, "outputs": (output,), "extents": extents}
+    made = whole.replaced(inputs=(given, *whole.inputs), **parts)
     return dict(options(made))[None]

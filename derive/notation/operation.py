@@ -162,6 +162,10 @@ class Operation:
         made._set(name, inputs, parameters, equations, outputs, extents, stable, comment)
         return made
 
+    def replaced(self, **parts: Any) -> Self:
+        """Return the operation with other parts, complete as well, and without the comment."""
+        return self.resolved(**{**vars(self), "comment": "", **parts})
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Put nodes first, each after its children, so that pickle needs no deep recursion."""
         parts = (self.name, self.inputs, self.parameters, self.equations, self.outputs)
@@ -206,16 +210,13 @@ def options(op: Operation) -> Iterator[tuple[str | None, Operation]]:
 
 def without_choice(op: Operation, option: str | None) -> Operation:
     """Return the operation of one option, without its choice parameter."""
-    chosen = dict(options(op))[option]
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice))
-    parts = (chosen.inputs, parameters, chosen.equations, chosen.outputs, chosen.extents)
-    return type(op).resolved(op.name, *parts, stable=op.stable)
+    return dict(options(op))[option].replaced(parameters=parameters)
 
 
 def _pruned(op: Operation, outputs: tuple[str, ...]) -> Operation:
     """Return op with these outputs and the equations that they depend on."""
-    parts = (op.inputs, op.parameters, depended_on(op, outputs), outputs, op.extents)
-    return type(op).resolved(op.name, *parts, stable=op.stable)
+    return op.replaced(equations=depended_on(op, outputs), outputs=outputs)
 
 
 def depended_on(op: Operation, names: tuple[str, ...]) -> tuple[Equation, ...]:

@@ -60,15 +60,15 @@ def bound(
             message = f"the sign of the coefficient of {index.name} on {where} is unknown"
             fail(at, "position-form", message)
         reach = coefficient * (Polynomial.of(Size(root(index.extent))) - one)
-        match root(index.extent) == own, sign > 0:
-            case True, True:
-                plus += coefficient
-            case True, False:
-                minus -= coefficient
-            case False, True:
-                greatest += reach
-            case _:
-                least += reach
+        is_own = root(index.extent) == own
+        if is_own and sign > 0:
+            plus += coefficient
+        elif is_own:
+            minus -= coefficient
+        elif sign > 0:
+            greatest += reach
+        else:
+            least += reach
     top, top_step = _linear_in_size(greatest, own, at, where)
     bottom, bottom_step = _linear_in_size(least, own, at, where)
     size = Polynomial.of(Size(axis)) if axis != own else Polynomial({})

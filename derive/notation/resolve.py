@@ -148,9 +148,8 @@ def _observed_axis(sizes: SizeSolver, readings: Sequence[AccessSite], name: str,
             letter = position.extent if "#" not in position.extent else extent
             return Index(letter, extent, position.group)
     for position in positions:
-        if isinstance(position, Composite):
-            if all(isinstance(p, Index) for p in position.args):
-                return sizes.named(position)
+        if isinstance(position, Composite) and all(isinstance(p, Index) for p in position.args):
+            return sizes.named(position)
     return Index(extent, extent)
 
 

@@ -122,7 +122,6 @@ def letters(composite: ex.Composite) -> list[str]:
 
 
 def composite_size(composite: ex.Composite) -> ex.Expr:
-    """Return the size of a composite axis."""
     return product(map(ex.Size, letters(composite)))
 
 

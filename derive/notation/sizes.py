@@ -152,25 +152,20 @@ class SizeSolver:
         return root in self._known.given or any(read)
 
     def _sources(self, root: str) -> list[tuple[str, int]]:
-        found = []
-        for key in self._known.members(root):
-            tensor, at, n = key.partition("@")
-            if at and tensor in self.declared.tensors:
-                found.append((tensor, int(n)))
-        return found
+        keys = (key.partition("@") for key in self._known.members(root))
+        return [
+            (tensor, int(n)) for tensor, at, n in keys if at and tensor in self.declared.tensors
+        ]
 
     # solving
 
     def _solve(self, derived: dict[str, list[AffineReading]]) -> None:
         waiting = dict(derived)
-        while (
-            self._solve_composite(waiting)
-            or self._solve_derived(waiting)
-            or self._solve_compared(waiting)
-        ):
+        ways = self._solve_composite, self._solve_derived, self._solve_compared
+        while any(solve(waiting) for solve in ways):
             pass
         self._no_circles()
-        whole = [c for c in self._composites if all(self._sized(x) for x in letters(c[1]))]
+        whole = [c for c in self._composites if all(map(self._sized, letters(c[1])))]
         for key, composite, _ in whole:
             self._of_its_parts(key, composite)
         for key, composite, at in whole:
@@ -336,9 +331,8 @@ class SizeSolver:
             unsized = [x for x in parts if not self._sized(x)]
             if not self._sized(key):
                 if not unsized:
-                    self._known.set(
-                        key, composite_size(composite), None, f"as {composition(composite)}"
-                    )
+                    why = f"as {composition(composite)}"
+                    self._known.set(key, composite_size(composite), None, why)
                     return True
                 continue
             read = bool(self._sources(self._known.root(key)))
@@ -400,9 +394,8 @@ class SizeSolver:
 
     def number(self, extent: str) -> int | None:
         """Return the size of an extent if it is a number, else None."""
-        found = [
-            self._known.given.get(root) for root, name in self._names.items() if name == extent
-        ]
+        roots = (root for root, name in self._names.items() if name == extent)
+        found = map(self._known.given.get, roots)
         return next((int(size.value) for size in found if isinstance(size, Num)), None)
 
     def parts(self, tensor: str, n: int) -> tuple[Expr, ...]:
@@ -432,8 +425,7 @@ class SizeSolver:
         d = self.declared
         result = []
         order = {name: n for n, name in enumerate(d.tensors)}
-        roots = self._known.roots()
-        for root in roots:
+        for root in self._known.roots():
             sources = tuple(self._sources(root))
             size = self._known.given.get(root)
             group = any(m in d.letters and d.letters[m].group for m in self._known.members(root))

@@ -42,7 +42,6 @@ def clamped(kind: str, args: Sequence[ex.Expr]) -> ex.Expr | None:
 
 
 def total(terms: Iterable[ex.Expr]) -> ex.Expr:
-    """Return the sum of terms."""
     flat: list[ex.Expr] = []
     for term in terms:
         flat.extend(term.args if isinstance(term, ex.Add) else (term,))

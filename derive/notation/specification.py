@@ -87,11 +87,8 @@ class Operation(operation.Operation):
         # SymPy takes a while to import, and an operation of text does without it.
         from derive.notation.sympy_form import operation as operation_of_sympy
 
-        made = operation_of_sympy(
-            name, equations, inputs, parameters or {}, outputs, stable, requires
-        )
-        parts = (made.inputs, made.parameters, made.equations, made.outputs, made.extents)
-        self._set(made.name, *parts, made.stable, made.comment)
+        given = name, equations, inputs, parameters or {}, outputs, stable, requires
+        self._set(*vars(operation_of_sympy(*given)).values())
 
     def __str__(self) -> str:
         return written(self)
@@ -143,8 +140,7 @@ def parse_all(text: str) -> tuple[Operation, ...]:
 
 
 def _printed(op: operation.Operation, comment: str) -> Operation:
-    parts = (op.inputs, op.parameters, op.equations, op.outputs, op.extents)
-    return Operation.resolved(op.name, *parts, op.stable, comment)
+    return Operation.resolved(**{**vars(op), "comment": comment})
 
 
 # --------------------------------------------------------------------------------------------- read

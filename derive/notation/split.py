@@ -199,11 +199,8 @@ class _Split:
             size = extent.size if not sources or isinstance(extent.size, Num) else None
             extents.append(Extent(extent.name, extent.group, sources, size))
         parameters = tuple(p for p in op.parameters if not isinstance(p, AxisOf | KeepDim))
-        made = Operation.resolved(
-            *(op.name, inputs, parameters, equations, op.outputs, tuple(ordered(extents))),
-            stable=op.stable,
-        )
-        return Inside(made, axes)
+        parts = (inputs, parameters, equations, op.outputs, tuple(ordered(extents)))
+        return Inside(Operation.resolved(op.name, *parts, stable=op.stable), axes)
 
     def _equation(self, e: Equation) -> Equation:
         body = _SplitBody(self, (*e.axes, e.body))
@@ -272,10 +269,9 @@ class _SplitBody:
 
     def value(self, e: Expr) -> Expr:
         """Rewrite e as a number or a condition."""
-        found = self.values.get(e)
-        if found is None:
-            found = self.values[e] = self._value(e)
-        return found
+        if e not in self.values:
+            self.values[e] = self._value(e)
+        return self.values[e]
 
     def _value(self, e: Expr) -> Expr:
         match e:
@@ -299,26 +295,21 @@ class _SplitBody:
         """Return t*size(d) + d for the two indices t and d."""
         if len(parts) == 1:
             return parts[0]
-        terms: list[Expr] = []
-        for n, part in enumerate(parts):
-            terms.append(product((part, *(Size(p.extent) for p in parts[n + 1 :]))))
-        return total(terms)
+        sizes = [Size(p.extent) for p in parts]
+        return total(product((part, *sizes[n + 1 :])) for n, part in enumerate(parts))
 
     def _position(self, access: Access, n: int, position: Expr) -> list[Expr]:
         """Return the new positions for one position on an original axis."""
         axis = self.split.owners[access.tensor][n]
         if isinstance(axis, Num):
             return []
-        extent = axis.extent if isinstance(axis, Index) else self.split.read.get((access.tensor, n))
-        parts: tuple[str, ...] = ()
-        if extent is not None:
-            parts = self.split.parts.get(extent, (extent,))
-        elif isinstance(axis, Composite):
-            leaves = [p.extent for p in axis.args if isinstance(p, Index)]
-            parts = tuple(x for p in leaves for x in self.split.parts.get(p, (p,)))
         if isinstance(position, Index) and position.group:
             return [position]
-        return self._digits(position, parts)
+        extent = axis.extent if isinstance(axis, Index) else self.split.read.get((access.tensor, n))
+        leaves = [] if extent is None else [extent]
+        if extent is None and isinstance(axis, Composite):
+            leaves = [p.extent for p in axis.args if isinstance(p, Index)]
+        return self._digits(position, [x for p in leaves for x in self.split.parts.get(p, (p,))])
 
     def _digits(self, position: Expr, parts: Sequence[str]) -> list[Expr]:
         """Return the positions on axes ``parts`` for one position on their composite."""
@@ -337,11 +328,11 @@ class _SplitBody:
             if [i.extent for i in indices] == list(parts):
                 return list(indices)
             if len(parts) == 1:
-                if any(i.group for i in indices) and len(indices) > 1:
+                group = next((i.name for i in indices if i.group), None)
+                if group is not None and len(indices) > 1:
                     raise LoweringError(
-                        "a composite with the group "
-                        f"*{next(i.name for i in indices if i.group)} is read on an axis that "
-                        "has other parts; read the axis with one index"
+                        f"a composite with the group *{group} is read on an axis that has other "
+                        "parts; read the axis with one index"
                     )
                 return [self._number(indices)]
         if len(parts) == 1:
@@ -350,8 +341,8 @@ class _SplitBody:
         if exact is not None:
             pairs = zip(exact, parts, strict=True)
             return [digit for d, part in pairs for digit in self._digits(d, (part,))]
-        number = self._number(self.whole(position)) if isinstance(position, Composite) else None
-        rest = self.value(position) if number is None else number
+        is_composite = isinstance(position, Composite)
+        rest = self._number(self.whole(position)) if is_composite else self.value(position)
         result: list[Expr] = []
         for part in reversed(parts[1:]):
             above = Call("floordiv", (rest, Size(part)))
@@ -473,17 +464,14 @@ def as_given(op: Operation, e: Expr) -> Expr:
         if not isinstance(part, Access):
             return part
         pairs = zip(part.positions, axes[part.tensor], strict=True)
-        parts = (
-            _in_blocks(in_parts(p, a, sizes) if isinstance(a, Composite) else p, a)
-            for p, a in pairs
-        )
-        return Access(part.tensor, tuple(parts))
+        return Access(part.tensor, tuple(_in_blocks(p, axis, sizes) for p, axis in pairs))
 
     return replace_inside_out(e, written)
 
 
-def _in_blocks(position: Expr, axis: Expr) -> Expr:
-    """Write n*size(e) + e as (n e), on an axis that is not known to have these parts."""
+def _in_blocks(position: Expr, axis: Expr, sizes: Mapping[str, Expr | None]) -> Expr:
+    """Write n*size(e) + e as (n e), also on an axis that is not known to have these parts."""
+    position = in_parts(position, axis, sizes) if isinstance(axis, Composite) else position
     if not isinstance(position, Add) or len(position.args) != 2:
         return position
     if isinstance(axis, Composite) and len(axis.args) != 2:

@@ -97,8 +97,7 @@ def declare(written: syntax.OperationSyntax) -> Declared:
             survey.used.setdefault(name, at)
     if d.open:
         found = {n: at for n, at in survey.used.items() if n not in d.equations}
-        order = sorted(found.items(), key=lambda pair: survey.order[pair[0]])
-        for name, at in order:
+        for name, at in sorted(found.items(), key=lambda pair: survey.order[pair[0]]):
             check_name(name, "a tensor", at)
             d.tensors[name] = syntax.TensorSyntax(name, None, at=at)
     _clashes(d)
@@ -290,14 +289,11 @@ def _constant_value(e: Raw, what: str) -> Expr:
         case syntax.Negative(arg):
             return product((num(-1), constant(arg, what)))
         case syntax.Sum(terms):
-            return _require_number(
-                e, what, total(product((num(-1 if s else 1), constant(t, what))) for s, t in terms)
-            )
+            signed = ((num(-1 if minus else 1), constant(t, what)) for minus, t in terms)
+            return _require_number(e, what, total(map(product, signed)))
         case syntax.Product(factors):
-            parts = [
-                power(constant(f, what), num(-1)) if s else constant(f, what) for s, f in factors
-            ]
-            return _require_number(e, what, product(parts))
+            powers = ((constant(f, what), num(-1 if below else 1)) for below, f in factors)
+            return _require_number(e, what, product(power(*each) for each in powers))
         case syntax.Power(base, exponent):
             return _require_number(e, what, power(constant(base, what), constant(exponent, what)))
     fail(e.at, "parameter-value", f"{what} must be a number, not {show(e)}")

@@ -8,7 +8,7 @@ indices.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -57,10 +57,7 @@ def operation(
         written = syntax.OperationSyntax(
             name,
             tuple(_input(terms, item) for item in inputs) if inputs else None,
-            (
-                *(_parameter_syntax(terms, key, value) for key, value in parameters.items()),
-                *names.fixed(),
-            ),
+            tuple(_parameter_syntax(terms, *item) for item in parameters.items()) + names.fixed(),
             _outputs(outputs),
             tuple(_equation_syntax(terms, name, e) for e in equations),
             tuple(names.same),
@@ -96,9 +93,8 @@ def _check_equation(name: str, equation: Any) -> None:
 def _equation_syntax(terms: Terms, name: str, e: Any) -> syntax.EquationSyntax:
     terms.at = _equation_place(name, e)
     axes = () if isinstance(e.lhs, Symbol) else tuple(map(terms.position, e.lhs.indices))
-    return syntax.with_place(
-        syntax.EquationSyntax(_symbol_name(e.lhs), axes, terms.value(e.rhs)), terms.at
-    )
+    made = syntax.EquationSyntax(_symbol_name(e.lhs), axes, terms.value(e.rhs))
+    return syntax.with_place(made, terms.at)
 
 
 def _equation_place(name: str, e: Any) -> syntax.SourcePlace:
@@ -195,14 +191,10 @@ def to_sympy(node: e.Expr) -> Any:
     return write(node)
 
 
-def _all_to_sympy(nodes: Iterable[e.Expr]) -> Iterator[Any]:
-    return map(to_sympy, nodes)
-
-
 def _access(node: e.Access) -> Any:
     if not node.positions:
         return sympy.Symbol(node.tensor)
-    return sympy.IndexedBase(node.tensor)[tuple(_all_to_sympy(node.positions))]
+    return sympy.IndexedBase(node.tensor)[tuple(map(to_sympy, node.positions))]
 
 
 def _as_piecewise(condition: e.Expr, then: e.Expr, other: e.Expr) -> Any:
@@ -230,10 +222,8 @@ def _reduce_to_sympy(node: e.Reduce) -> Any:
         if condition is not None:
             neutral = REDUCTIONS[kind].neutral
             inner = sympy.Piecewise((inner, _condition(condition)), (neutral, True))
-        limits = [
-            (symbol, 0, to_sympy(e.Size(index.extent)) - 1)
-            for symbol, index in zip(symbols, indices, strict=True)
-        ]
+        ends = (to_sympy(e.Size(index.extent)) - 1 for index in indices)
+        limits = [(symbol, 0, end) for symbol, end in zip(symbols, ends, strict=True)]
         return (sympy.Sum if kind == "sum" else sympy.Product)(inner, *limits)
     where = True if condition is None else _condition(condition)
     return getattr(heads, REDUCTIONS[kind].head)(inner, *symbols, where=where)
@@ -246,12 +236,12 @@ _TABLE: dict[type[e.Expr], Callable[[Any], Any]] = {
     e.Size: lambda n: heads.size(n.extent),
     e.Param: lambda n: sympy.Symbol(n.name),
     e.Access: _access,
-    e.Composite: lambda n: heads.Composite(*_all_to_sympy(n.args)),
+    e.Composite: lambda n: heads.Composite(*map(to_sympy, n.args)),
     e.Guard: lambda n: _as_piecewise(n.condition, n.position, e.num(0)),
-    e.Add: lambda n: sympy.Add(*_all_to_sympy(n.args)),
-    e.Mul: lambda n: sympy.Mul(*_all_to_sympy(n.args)),
+    e.Add: lambda n: sympy.Add(*map(to_sympy, n.args)),
+    e.Mul: lambda n: sympy.Mul(*map(to_sympy, n.args)),
     e.Pow: lambda n: sympy.Pow(to_sympy(n.base), to_sympy(n.exponent)),
-    e.Call: lambda n: _sympy_function(n.function)(*_all_to_sympy(n.args)),
+    e.Call: lambda n: _sympy_function(n.function)(*map(to_sympy, n.args)),
     e.Reduce: _reduce_to_sympy,
     e.Rel: lambda n: sympy.Rel(to_sympy(n.left), to_sympy(n.right), n.op),
     e.And: lambda n: sympy.And(*map(_condition, n.args)),

@@ -57,7 +57,6 @@ class Names:
         return names
 
     def is_size(self, e: Any) -> bool:
-        """True if e is a symbol of a size."""
         return isinstance(e, Symbol) and e.name in self.sizes
 
     def whole(self, upper: Any) -> bool:
@@ -85,10 +84,10 @@ class Names:
             if first != index.name:
                 self.same.append((first, index.name))
 
-    def fixed(self) -> Iterator[syntax.ParameterSyntax]:
-        """Yield the sizes that are numbers."""
-        for name, value in self.numbers.items():
-            yield syntax.ParameterSyntax(name, syntax.NumberSyntax(Fraction(value)), fixes=True)
+    def fixed(self) -> tuple[syntax.ParameterSyntax, ...]:
+        """Return the sizes that are numbers."""
+        numbers = ((n, syntax.NumberSyntax(Fraction(value))) for n, value in self.numbers.items())
+        return tuple(syntax.ParameterSyntax(*each, fixes=True) for each in numbers)
 
 
 def _certain_indices(node: Any) -> Iterator[Any]:
@@ -214,6 +213,5 @@ def _is_divisor_factor(f: Any) -> bool:
 
 
 def _is_tensor_power(f: Any) -> bool:
-    """True if f is a tensor, or a power of one."""
     base, exponent = f.as_base_exp()
     return isinstance(base, Indexed) and bool(exponent.is_Number)

@@ -140,11 +140,11 @@ class Terms:
     # one method for each kind of node
 
     def _symbol(self, e: Any) -> Raw:
-        if isinstance(e, heads.SizeSymbol):
-            return syntax.ApplySyntax("size", (syntax.NameSyntax(e.letter),))
-        if self.names.is_size(e):
-            return syntax.ApplySyntax("size", (syntax.NameSyntax(self.names.sizes[e.name]),))
-        return self.index(e)
+        is_size = isinstance(e, heads.SizeSymbol)
+        letter = e.letter if is_size else self.names.sizes.get(e.name)
+        if letter is None:
+            return self.index(e)
+        return syntax.ApplySyntax("size", (syntax.NameSyntax(letter),))
 
     def _indexed(self, e: Any) -> Raw:
         positions = tuple(self.position(index) for index in e.indices)
@@ -235,10 +235,8 @@ class Terms:
         if upper is sympy.oo:
             self._refuse(f"limits ({index}, {lower}, oo): write {index} alone for the whole axis")
         if lower != 0:
-            one_based = isinstance(upper, Symbol) and upper.name not in {
-                *self.names.indices,
-                *self.names.others,
-            }
+            known = {*self.names.indices, *self.names.others}
+            one_based = isinstance(upper, Symbol) and upper.name not in known
             if lower == 1 and one_based and not isinstance(upper, heads.SizeSymbol):
                 self._refuse(
                     f"limits ({index}, 1, {upper}): indices start at 0; write ({index}, 0, "
@@ -264,8 +262,7 @@ class Terms:
 
     def _concat(self, e: Any) -> Raw:
         index, *parts = e.args
-        values = tuple(map(self.value, parts))
-        return syntax.Bind("concat", (self.index(index),), None, values)
+        return syntax.Bind("concat", (self.index(index),), None, tuple(map(self.value, parts)))
 
     def _piecewise(self, e: Any) -> Raw:
         *cases, (last, otherwise) = e.args
@@ -320,14 +317,6 @@ class Terms:
             self._refuse(f"{e}: digamma is the only supported polygamma function")
         return syntax.ApplySyntax("digamma", (self.value(x),))
 
-    def _argument(self, e: Any) -> Raw:
-        """SymPy's |exp(x)| is exp(re(x)); every tensor is real."""
-        return self.value(e.args[0])
-
-    def _imaginary(self, e: Any) -> Raw:
-        """SymPy's |exp(sin(x))| is exp(sin(re(x))*cosh(im(x)))."""
-        return syntax.NumberSyntax(Fraction(0))
-
     def _tensor(self, e: Any) -> Raw:
         self._refuse(f"tensor {e} has no indices; write {e}[...], or use a Symbol for a number")
 
@@ -357,8 +346,9 @@ _TABLE: tuple[tuple[Any, Callable[[Terms, Any], Raw]], ...] = (
     (sympy.Mod, lambda terms, e: syntax.rest(*map(terms.value, e.args))),
     (tuple(_RECIPROCALS), Terms._reciprocal),
     (sympy.polygamma, Terms._polygamma),
-    (sympy.re | sympy.conjugate | heads.Holds, Terms._argument),
-    (sympy.im, Terms._imaginary),
+    # Every tensor is real. SymPy's |exp(x)| is exp(re(x)), and |exp(sin(x))| has an im(x).
+    (sympy.re | sympy.conjugate | heads.Holds, lambda terms, e: terms.value(e.args[0])),
+    (sympy.im, lambda *_: syntax.NumberSyntax(Fraction(0))),
     (heads.Iverson, lambda terms, e: syntax.Bracket(terms.value(e.args[0]))),
     (sympy.IndexedBase, Terms._tensor),
 )

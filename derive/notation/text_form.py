@@ -293,16 +293,14 @@ class _SyntaxBuilder(Transformer[Token, Any]):
     def parameters(self, _semi: Token, *items: Any) -> tuple[str, Any]:
         return "parameters", items
 
-    def required(self, name: Token) -> syntax.ParameterSyntax:
-        return syntax.ParameterSyntax(_name(name), at=_token_place(name))
-
-    def given(self, name: Token, value: Any) -> syntax.ParameterSyntax:
+    def given(self, name: Token, value: Any = None) -> syntax.ParameterSyntax:
         return syntax.ParameterSyntax(_name(name), value, at=_token_place(name))
 
+    required = given
+
     def choice(self, name: Token, *options: Token) -> syntax.ParameterSyntax:
-        return syntax.ParameterSyntax(
-            _name(name), None, tuple(map(_name, options)), at=_token_place(name)
-        )
+        words = tuple(map(_name, options))
+        return syntax.ParameterSyntax(_name(name), None, words, at=_token_place(name))
 
     def fixed(self, function: Token, letter: Token, value: Any) -> syntax.ParameterSyntax:
         if function != "size":
@@ -312,9 +310,8 @@ class _SyntaxBuilder(Transformer[Token, Any]):
         return syntax.ParameterSyntax(_name(letter), value, fixes=True, at=_token_place(letter))
 
     def bound(self, name: Token, relation: Token, value: Any) -> syntax.Bound:
-        return syntax.Bound(
-            _name(name), _SAME.get(relation, str(relation)), value, at=_token_place(name)
-        )
+        sign = _SAME.get(relation, str(relation))
+        return syntax.Bound(_name(name), sign, value, at=_token_place(name))
 
     def plain_outputs(self, *names: Token) -> tuple[str, Any]:
         return "outputs", tuple((None, _name(n)) for n in names)
@@ -327,9 +324,8 @@ class _SyntaxBuilder(Transformer[Token, Any]):
 
     def equation(self, name: Token, *rest: Any) -> syntax.EquationSyntax:
         *axes, body = rest
-        return syntax.EquationSyntax(
-            _name(name), axes[0][1] if axes else (), body, at=_token_place(name)
-        )
+        own = axes[0][1] if axes else ()
+        return syntax.EquationSyntax(_name(name), own, body, at=_token_place(name))
 
     def either(self, *args: Any) -> syntax.Raw:
         return syntax.Either(args, at=args[0].at)
@@ -358,9 +354,8 @@ class _SyntaxBuilder(Transformer[Token, Any]):
                 made = (syntax.quotient if items[n] == "//" else syntax.rest)(before, items[n + 1])
                 items, start = (*items[: n + 1], made, *items[n + 2 :]), n + 1
         last: syntax.Raw = items[-1]
-        return (
-            last if start == len(items) - 1 else _signed_chain(syntax.Product, "/", items[start:])
-        )
+        whole = start == len(items) - 1
+        return last if whole else _signed_chain(syntax.Product, "/", items[start:])
 
     def negative(self, minus: Token, arg: Any) -> syntax.Raw:
         return syntax.Negative(arg, at=_token_place(minus))

@@ -63,10 +63,8 @@ class Kinds:
         """Require the operands of an integer equation to be integers."""
         for name, body in reversed(list(self._bodies.items())):
             if name in self._must:
-                floors = [
-                    e for e in _outside(body) if isinstance(e, ex.Call) and e.function in STEPS
-                ]
-                inside = {a.tensor for e in floors for a in ex.accesses(e)}
+                calls = (e for e in _outside(body) if isinstance(e, ex.Call))
+                inside = {a.tensor for e in calls if e.function in STEPS for a in ex.accesses(e)}
                 self._floors |= dict.fromkeys(sorted(inside), name)
                 for part in _value_operands(body):
                     if isinstance(part, ex.Access):
@@ -147,11 +145,10 @@ class Kinds:
                 for one, other in ((part.left, part.right), (part.right, part.left)):
                     if isinstance(one, ex.Param):
                         known = all(a.tensor in self.of for a in ex.accesses(other))
+                        parts = map(type, ex.walk(other))
                         if not (known and self._kind(other) == "int"):
                             others.add(one.name)
-                        elif any(
-                            isinstance(p, ex.Index | ex.Size | ex.Access) for p in ex.walk(other)
-                        ):
+                        elif not {ex.Index, ex.Size, ex.Access}.isdisjoint(parts):
                             among.add(one.name)
             if isinstance(body, ex.Param):
                 others.add(body.name)
@@ -312,17 +309,11 @@ def lost_gradients(declared: Declared, equations: Sequence[Equation]) -> Iterato
 
     The tensor is not an index itself, and a float equation computes with its value.
     """
-    values = {
-        kind: {
-            a.tensor: e.name
-            for e in equations
-            if (e.kind == "float") == (kind == "float")
-            for a in _value_operands(e.body)
-            if isinstance(a, ex.Access)
-        }
-        for kind in ("float", "int")
-    }
+    floats, others = dict[str, str](), dict[str, str]()
+    for e in equations:
+        read = (a for a in _value_operands(e.body) if isinstance(a, ex.Access))
+        (floats if e.kind == "float" else others).update((a.tensor, e.name) for a in read)
     for name, tensor in declared.tensors.items():
-        if tensor.kind is None and name not in declared.as_index and name in values["float"]:
-            if name in values["int"]:
-                yield name, values["int"][name]
+        if tensor.kind is None and name not in declared.as_index and name in floats:
+            if name in others:
+                yield name, others[name]

@@ -115,7 +115,6 @@ class SizeClasses(Classes):
         return factors(one, self.given.get) == factors(other, self.given.get)
 
     def roots_in(self, size: Expr) -> list[str]:
-        """Return the classes whose sizes are in a size."""
         return [self.root(part.extent) for part in walk(size) if isinstance(part, Size)]
 
     def canonical(self, e: Expr) -> Expr:

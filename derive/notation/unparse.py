@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import chain, combinations, islice
 
 from derive.algebra.expr import Call, Composite, Expr, Index, Num, Reduce, Size, num, walk
@@ -109,15 +110,13 @@ def _operation_normal_form(op: Operation) -> tuple[object, ...]:
             return Index(e.name, names[e.extent], e.group)
         return Size(names[e.extent]) if isinstance(e, Size) else e
 
-    def called(e: Expr) -> Expr:
-        return replace_inside_out(e, sized)
+    called = partial(replace_inside_out, f=sized)
 
     def by_axes(axes: Iterable[Expr]) -> tuple[Expr, ...]:
         return tuple(map(called, axes))
 
-    equations = [
-        (e.name, by_axes(e.axes), e.kind, _renumbered(called(e.body), 0)) for e in op.equations
-    ]
+    bodies = ((e, _renumbered(called(e.body), 0)) for e in op.equations)
+    equations = [(e.name, by_axes(e.axes), e.kind, body) for e, body in bodies]
     tensors = [(t.name, t.kind, t.default, by_axes(t.axes)) for t in op.inputs]
     extents = {
         (names[e.name], e.group, *sorted(e.sources), None if e.size is None else called(e.size))
@@ -200,9 +199,8 @@ def _parameter_text(p: Parameter) -> str:
     match p:
         case Number(name, default, _, bounds):
             given = name if default is None else f"{name}={_constant_source(default)}"
-            return ", ".join(
-                (given, *(f"{name} {r} {_constant_source(value)}" for r, value in bounds))
-            )
+            limits = (f"{name} {r} {_constant_source(value)}" for r, value in bounds)
+            return ", ".join((given, *limits))
         case AxisOf(name, index, default):
             return f"{name}=axis({index.name}{_second(default)})"
         case KeepDim(name, index):

@@ -111,8 +111,7 @@ def judge(op: Operation, attempt: str, option: str | None = None) -> list[Verdic
 def _read(op: Operation, d: Derivation, attempt: str, names: Sequence[str]) -> Operation:
     """Return the operation with the equations of the attempt, and the cotangents as inputs."""
     parameters = tuple(p for p in op.parameters if not isinstance(p, Choice | KeepDim))
-    parts = (op.equations, op.outputs, op.extents, op.stable)
-    head, *rest = written(type(op).resolved(op.name, op.inputs, parameters, *parts)).split("\n")
+    head, *rest = written(op.replaced(parameters=parameters)).split("\n")
     axes = declared_axes(op)
     given = [unicode(Access(name, axes[output])) for output, name in d.cotangents]
     at = _end_of_inputs(head)
