@@ -332,8 +332,7 @@ class Context:
         try:
             ours, theirs, pieces = self.sizes.refined([a.size for a in flat], targets)
         except DeriveError:
-            made = self._counted_anew(value, shape)
-            if made is None:
+            if (made := self._counted_anew(value, shape)) is None:
                 raise
             return made
         split = ((a, [pieces[p] for p in own]) for a, own in zip(flat, ours, strict=True))

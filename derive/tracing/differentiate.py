@@ -685,12 +685,8 @@ def _prebound_call(
             path = (1, name) if by_name else (0, at)
             place = source_of(path, positional, args, named)
             numbers[name] = place or ValueSource(default=value)
-    return BoundCall(
-        made,
-        found,
-        {name: numbers[name] for name in made.numbers},
-        [(numbers[name], value) for name, value in made.constants.items()],
-    )
+    constants = [(numbers[name], value) for name, value in made.constants.items()]
+    return BoundCall(made, found, {name: numbers[name] for name in made.numbers}, constants)
 
 
 def _run_derived(

@@ -101,9 +101,7 @@ def _canonical_extents(op: Operation) -> Operation:
         return mapped
 
     own = (e if e.size is None else replace(e, size=plain(e.size)) for e in op.extents)
-    extents = tuple(sorted(own, key=lambda e: e.name))
-    parts = op.inputs, op.parameters, op.equations, op.outputs, extents
-    return type(op).resolved(op.name, *parts, stable=op.stable)
+    return op.replaced(extents=tuple(sorted(own, key=lambda e: e.name)))
 
 
 # ------------------------------------------------------------------------------------ emit notation
@@ -199,15 +197,11 @@ class NotationWriter:
             elif not sizes.are_known(s):
                 raise extracted()
             else:
-                what = (
-                    "a size that is not that of an axis, such as half of one; pass it as a number"
-                )
-                raise SizesUnread(f"the function computes with {what}, f(x, w, padding=1)")
-        above, below = (
-            sympy.fraction(sympy.together(substitute_symbols(e, parts)))
-            if whole
-            else (substitute_symbols(e, parts), 1)
-        )
+                what = "a size that is not that of an axis, such as half of one"
+                how = "pass it as a number, f(x, w, padding=1)"
+                raise SizesUnread(f"the function computes with {what}; {how}")
+        e = substitute_symbols(e, parts)
+        above, below = sympy.fraction(sympy.together(e)) if whole else (e, 1)
         return size_text(above if below == 1 else FloorQuotient(above, below))
 
     def text(self, node: tv.TracedNode, level: int = 0) -> str:
@@ -365,8 +359,8 @@ def operation_text(
     names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
     letters = Letters(context.sizes, names)
     equations = equations_of(context.equations, outputs)
-    read = {x.name for e in equations for x in tv.walk(e.body) if isinstance(x, tv.TracedRead)}
-    read.update(arguments)
+    nodes = [x for e in equations for x in tv.walk(e.body)]
+    read = {x.name for x in nodes if isinstance(x, tv.TracedRead)}.union(arguments)
     declared = []
     for tensor, value in inputs.items():
         # Letters given by name are assigned before the others.
@@ -405,9 +399,7 @@ def operation_text(
     sizes = [*fixed, *(f"size({c})={writer.given_size(c)}" for c in others)]
     alike = _unimplied_indices(letters, equations, kept)
     sizes += [f"size({a})=size({b})" for a, b in alike.items() if a not in unsaid]
-    read_numbers = {
-        x.name for e in equations for x in tv.walk(e.body) if isinstance(x, tv.TracedParameter)
-    }
+    read_numbers = {x.name for x in nodes if isinstance(x, tv.TracedParameter)}
     known = {**(numbers or {}), **dict.fromkeys(context.starts, 0)}
     given_numbers = [f"{k}={v!r}" for k, v in known.items() if k in read_numbers]
     sizes = [*given_numbers, *sizes]

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial
 from pathlib import Path
+from traceback import walk_tb
 from types import NoneType
 from typing import Any, TypeVar
 
@@ -71,7 +72,6 @@ class Graph:
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
-    """Return the graph of function(**tensors)."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     mode, fakes, shapes = without_data(tensors)
@@ -280,12 +280,10 @@ def _trace_error(error: Exception) -> DeriveError:
 def _statement(traceback: Any) -> SourceStatement | None:
     """Return the innermost statement of user code in a traceback."""
     found, inside = None, False
-    while traceback is not None:
-        frame = traceback.tb_frame
+    for frame, line in walk_tb(traceback):
         inside = inside or frame.f_code.co_filename == __file__
         if inside and _is_own(frame.f_code.co_filename):
-            found = _statement_at(frame.f_code.co_filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
+            found = _statement_at(frame.f_code.co_filename, line)
     return found
 
 
@@ -396,12 +394,10 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
         if own is not None:
             line, _, column, _ = list(own.f_code.co_positions())[own.f_lasti // 2]
             at = None if line is None or column is None else (line, column)
-            place = _statement_at(own.f_code.co_filename, own.f_lineno, at)
-            if place is not None and own.f_code.co_name == "<lambda>":
+            if place := _statement_at(own.f_code.co_filename, own.f_lineno, at):
                 # The statement around a lambda assigns the function, not this value.
-                place = replace(place, variable=None)
-            if place is not None:
-                places[node.name] = place
+                is_lambda = own.f_code.co_name == "<lambda>"
+                places[node.name] = replace(place, variable=None) if is_lambda else place
         return node
 
     PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]

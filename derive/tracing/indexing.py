@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import sympy
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
 from derive.tracing.elementwise import as_number, as_truth
+from derive.tracing.reductions import dims_of, reduce_axes
 from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
@@ -30,7 +31,6 @@ from derive.tracing.values import (
     kind_of,
     lifted_mask,
     new_axis,
-    reduced,
     selection,
     substituted,
     under_mask,
@@ -85,10 +85,17 @@ def first_piece(context: Context, x: TracedValue, dim: int, mask: TracedValue) -
     if bool(x.axes[dim]) != bool(mask.axes[0]) or not mask.axes[0]:
         raise many()
     mask = context.simple(mask)
+    x = _under_mask_of_axis(context, x, dim, mask)
+    record_pieces(context, dim, [(x.shape[dim], mask)])
+    return Pieces((x,))
+
+
+def _under_mask_of_axis(
+    context: Context, x: TracedValue, dim: int, mask: TracedValue
+) -> TracedValue:
     around = tuple(mask.axes[0] if n == dim else () for n in range(len(x.axes)))
     x, wide = context.aligned(x, replace(mask, axes=around))
-    record_pieces(context, dim, [(x.shape[dim], mask)])
-    return Pieces((replace(x, node=under_mask(wide.node, x.node)),))
+    return replace(x, node=under_mask(wide.node, x.node))
 
 
 def record_pieces(context: Context, dim: int, lengths: Sequence[Length]) -> None:
@@ -134,7 +141,6 @@ def _shape(node: Any) -> Sequence[Any]:
 
 
 def _piece(x: Any, k: int) -> Any:
-    """Return the arguments for the k-th piece."""
     if isinstance(x, Pieces):
         return x.values[k]
     if isinstance(x, TracedValue) and (found := selection(x)) is not None:
@@ -167,9 +173,7 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         with context.in_piece(k):
             return f(context, *own, **named_)
 
-    if name in _MADE and not dims:
-        return of(0)
-    if name in _PUT and not isinstance(args[0], Pieces):
+    if (name in _MADE and not dims) or (name in _PUT and not isinstance(args[0], Pieces)):
         return of(0)
     if name in _ADDED:
         whole = args[0]
@@ -201,23 +205,15 @@ def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: A
     """Put a new tensor under the mask that determines its length."""
     _, mask = context.lengths[symbol_of(node.meta["val"].shape[dim])][k]
     value = lifted_mask(value)[1]
-    if mask is None:
-        return value
-    around = tuple(mask.axes[0] if n == dim else () for n in range(len(value.axes)))
-    value, wide = context.aligned(value, replace(mask, axes=around))
-    return replace(value, node=under_mask(wide.node, value.node))
+    return value if mask is None else _under_mask_of_axis(context, value, dim, mask)
 
 
 def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
-    """Concatenate tensors along an axis of pieces."""
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
-        if isinstance(x, Pieces):
-            values += x.values
-            lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
-        elif _of_one_axis(x):
-            values.append(_piece(x, 0))
+        if isinstance(x, Pieces) or _of_one_axis(x):
+            values += x.values if isinstance(x, Pieces) else [_piece(x, 0)]
             lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         else:
             values.append(x)
@@ -232,23 +228,16 @@ def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) ->
     places = [n for n, size in enumerate(source) if symbol_of(size) in context.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-    if wanted is None or wanted == []:
-        wanted = range(len(source))
-    dims = {d % len(source) for d in ([wanted] if isinstance(wanted, int) else wanted)}
     values = args[0].values if isinstance(args[0], Pieces) else (_piece(args[0], 0),)
-    if not places or not dims >= set(places) or (context.called != "sum" and len(values) > 1):
+    dims = sorted({*dims_of(values[0], wanted)})
+    several = context.called != "sum" and len(values) > 1
+    if not places or not {*dims} >= {*places} or several:
         raise many()
-    made: TracedValue | None = None
+    made = []
     for value in values:
         mask, plain = lifted_mask(as_number(value))
-        atoms = [a for d in dims for a in plain.axes[d]]
-        body = reduced(context.called, atoms, plain.node, mask)
-        axes = [() if n in dims else axis for n, axis in enumerate(plain.axes)]
-        kept = tuple(axis for n, axis in enumerate(axes) if keepdim or n not in dims)
-        part = TracedValue(kept, body, plain.kind)
-        made = part if made is None else context.elementwise(operator.add, made, part)
-    assert made is not None
-    return made
+        made.append(reduce_axes(context.called, plain, dims, keepdim, mask))
+    return reduce(partial(context.elementwise, operator.add), made)
 
 
 def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:

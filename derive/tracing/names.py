@@ -344,9 +344,8 @@ def written_out(held: Any, name: str) -> tv.TracedValue:
         )
     axes = tuple(map(tv.new_axis, held.shape))
     atoms = [axis[0] for axis in axes if axis]
-    return tv.TracedValue(
-        axes, _element_choice(_decimal_literals(held.squeeze()), atoms), tv.kind_of(held)
-    )
+    node = _element_choice(_decimal_literals(held.squeeze()), atoms)
+    return tv.TracedValue(axes, node, tv.kind_of(held))
 
 
 def _decimal_literals(held: Any) -> Any:

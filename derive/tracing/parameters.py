@@ -63,46 +63,38 @@ def with_parameter(
     """
     if [e.name for e in equations] != [e.name for e in others]:
         return None
+
+    def anti_unified(one: TracedNode, other: TracedNode) -> TracedNode | None:
+        """Return the expression that equals both for two values of a parameter."""
+        if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
+            a, b = one.value, other.value
+            # Each reading has its own symbols, so their floats are compared.
+            has_sizes = isinstance(a, sympy.Expr) and a.free_symbols
+            if _float_atoms(a) == _float_atoms(b) if has_sizes else a == b:
+                return one
+            return None if a in stay else _parameter_in_number(one, other, name, value)
+        if isinstance(other, TracedNumber):
+            # An expression that has another parameter stays as it is.
+            found = _value_from_parameters(one, known or {})
+            return one if found is not None and _floats_agree(found, float(other.value)) else None
+        if type(one) is not type(other):
+            return None
+        if isinstance(one, Position):
+            return one
+        if _label(one) != _label(other) or len(one.parts()) != len(other.parts()):
+            return None
+        parts = list(map(anti_unified, one.parts(), other.parts()))
+        if any(p is None for p in parts):
+            return None
+        return one.with_parts([p for p in parts if p is not None]) if parts else one
+
     made = []
     for e, other in zip(equations, others, strict=True):
-        body = _anti_unified(e.body, other.body, name, value, stay, known or {})
+        body = anti_unified(e.body, other.body)
         if body is None:
             return None
         made.append(replace(e, body=body))
     return made if made != list(equations) else None
-
-
-def _anti_unified(
-    one: TracedNode,
-    other: TracedNode,
-    name: str,
-    value: float,
-    stay: Collection[float],
-    known: Mapping[str, float],
-) -> TracedNode | None:
-    """Return the expression that equals ``one`` and ``other`` for two values of a parameter."""
-    if isinstance(one, TracedNumber) and isinstance(other, TracedNumber):
-        a, b = one.value, other.value
-        # Each reading has its own symbols, so their floats are compared.
-        has_sizes = isinstance(a, sympy.Expr) and a.free_symbols
-        if _float_atoms(a) == _float_atoms(b) if has_sizes else a == b:
-            return one
-        return None if one.value in stay else _parameter_in_number(one, other, name, value)
-    if isinstance(other, TracedNumber) and not isinstance(one, TracedNumber):
-        # An expression that has another parameter stays as it is.
-        found = _value_from_parameters(one, known)
-        return one if found is not None and _floats_agree(found, float(other.value)) else None
-    if type(one) is not type(other):
-        return None
-    if isinstance(one, Position):
-        return one
-    if _label(one) != _label(other) or len(one.parts()) != len(other.parts()):
-        return None
-    pairs = zip(one.parts(), other.parts(), strict=True)
-    parts = [_anti_unified(a, b, name, value, stay, known) for a, b in pairs]
-    if any(p is None for p in parts):
-        return None
-    return one.with_parts([p for p in parts if p is not None]) if parts else one
 
 
 _MADE: dict[str, Callable[[float, float], float]] = {
@@ -155,16 +147,14 @@ def _parameter_in_number(
 def _parameter_in_sizes(one: sympy.Expr, other: Any, name: str, value: float) -> TracedNode | None:
     """Return a number made of a parameter and sizes: p/size(c), 1 - p/size(c)."""
     if _float_atoms(one) == _float_atoms(other):
-        return TracedNumber(
-            sympy.Integer(one) if one.is_number and float(one).is_integer() else one
-        )
+        is_whole = one.is_number and float(one).is_integer()
+        return TracedNumber(sympy.Integer(one) if is_whole else one)
     if one.is_number and other.is_number:
         return _way(float(one), float(other), name, value)
     if one.func is not other.func or len(one.args) != len(other.args):
         return None
-    found = [
-        _parameter_in_sizes(a, b, name, value) for a, b in zip(one.args, other.args, strict=True)
-    ]
+    pairs = zip(one.args, other.args, strict=True)
+    found = [_parameter_in_sizes(a, b, name, value) for a, b in pairs]
     parts = [p for p in found if p is not None]
     symbol = _OF_SIZES.get(one.func)
     if len(parts) < len(found) or symbol is None:

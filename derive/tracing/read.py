@@ -52,17 +52,7 @@ from derive.tracing.sorting import by_ranks
 from derive.tracing.validate import BEYOND, LARGE, Differs, OtherBranch, check
 from derive.tracing.writes import ComputedInputs, computed_inputs
 
-FAMILIES = (
-    elementwise,
-    reductions,
-    views,
-    slicing,
-    products,
-    indexing,
-    windows,
-    sampling,
-    segments,
-)
+FAMILIES = elementwise, reductions, views, slicing, products, indexing, windows, sampling, segments
 """Modules of readings; an import registers them."""
 
 
@@ -361,10 +351,9 @@ def _traced_equations(
 def _flat_outputs(made: Any) -> list[Any]:
     if made is None or isinstance(made, tv.TracedValue):
         return [made]
-    if isinstance(made, dict):
-        return [x for part in made.values() for x in _flat_outputs(part)]
-    if isinstance(made, tuple | list):
-        return [x for part in made for x in _flat_outputs(part)]
+    if isinstance(made, dict | tuple | list):
+        parts = made.values() if isinstance(made, dict) else made
+        return [x for part in parts for x in _flat_outputs(part)]
     if isinstance(made, sympy.Basic | int | float):
         text = "the function returns a number, not a tensor; return a tensor"
         raise DeriveError(text, kind="torch-result")

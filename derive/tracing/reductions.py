@@ -37,17 +37,16 @@ def dims_of(x: TracedValue, dim: Any) -> list[int]:
     return [x.place_of(d) for d in dims]
 
 
-def reduce_axes(kind: str, x: TracedValue, dim: Any, keepdim: bool = False) -> TracedValue:
-    """Reduce a value over these axes."""
-    if selection(x) is not None:
+def reduce_axes(
+    kind: str, x: TracedValue, dim: Any, keepdim: bool = False, where: TracedNode | None = None
+) -> TracedValue:
+    """Reduce a value over these axes, ``where`` a condition holds."""
+    if where is None and selection(x) is not None:
         return over_all(kind, x, dim)
     dims = dims_of(x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
-    node = reduced(kind, atoms, x.node)
-    axes = tuple(
-        () if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims
-    )
-    return TracedValue(axes, node, x.kind)
+    axes = [() if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims]
+    return TracedValue(tuple(axes), reduced(kind, atoms, x.node, where), x.kind)
 
 
 @operation("sum")

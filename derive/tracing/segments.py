@@ -180,10 +180,9 @@ def _match_elements(
     for n, axis in enumerate(index.axes):
         if n != dim and bool(axis) != bool(x.axes[n]):
             raise unread("a scatter into a part of an axis is not supported")
-    if source.axes:
-        for a, b in zip(index.axes, source.axes, strict=True):
-            if bool(a) != bool(b):
-                raise unread("a scatter of a part of a tensor is not supported")
+    for a, b in zip(index.axes, source.axes, strict=True) if source.axes else ():
+        if bool(a) != bool(b):
+            raise unread("a scatter of a part of a tensor is not supported")
     return MatchedPositions(context, x, [dim], [_with_first(index, dim)], _with_first(source, dim))
 
 
@@ -238,9 +237,8 @@ def scatter_reduce(
     reduce: str,
     include_self: bool = True,
 ) -> tv.TracedValue:
-    return match_positions(context, x, dim, index, source).by(
-        _KINDS.get(reduce, reduce), include_self
-    )
+    found = match_positions(context, x, dim, index, source)
+    return found.by(_KINDS.get(reduce, reduce), include_self)
 
 
 @operation("scatter", "scatter_")

@@ -56,9 +56,7 @@ class SymbolicSizes:
     def of(self, size: Any) -> sympy.Expr:
         """Return a size of torch as an expression, exact floor divisions as quotients."""
         node = getattr(size, "node", None)
-        if node is None:
-            return sympy.sympify(size)
-        return self.plain(node.expr)
+        return sympy.sympify(size) if node is None else self.plain(node.expr)
 
     def example(self, size: Any) -> int:
         """Return a size of torch in the examples."""
@@ -69,11 +67,7 @@ class SymbolicSizes:
         """Return a size of torch as an expression, with divisions rounded down for all sizes."""
         node = getattr(size, "node", None)
         e = sympy.sympify(size) if node is None else _plain_numbers(self._resolved(node.expr))
-        for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
-            a, b = x.args
-            if not any((whole, b) in self.divided for whole in (a, a - (b - 1))):
-                self._rounded(x)
-        return self.plain(e)
+        return self._with_rounding(e, lambda whole, b: (whole, b) in self.divided)
 
     def number(
         self, size: Any, parts: Sequence[sympy.Expr], axes: Sequence[sympy.Expr]
@@ -85,10 +79,13 @@ class SymbolicSizes:
         """
         e = _plain_numbers(self._resolved(size.node.expr))
         known = [*parts, *axes] if isinstance(e, FloorDiv) else parts
+        return self._with_rounding(e, lambda whole, b: any(self.equal(p * b, whole) for p in known))
+
+    def _with_rounding(self, e: sympy.Expr, is_exact: Callable[[Any, Any], bool]) -> sympy.Expr:
+        """Return the expression; a division is rounded, down or up, where it is not exact."""
         for x in sorted(e.atoms(FloorDiv), key=lambda x: len(str(x))):
             a, b = x.args
-            # Rounded down, or up.
-            if not any(self.equal(part * b, c) for part in known for c in (a, a - (b - 1))):
+            if not any(is_exact(whole, b) for whole in (a, a - (b - 1))):
                 self._rounded(x)
         return self.plain(e)
 
@@ -104,7 +101,6 @@ class SymbolicSizes:
         return _substituted_whole(e, {symbol: x for x, symbol in self.rounded.items()})
 
     def at_least(self, e: sympy.Expr) -> None:
-        """Assume that an expression of sizes is >= 0."""
         if e.free_symbols and e not in self.least:
             self.least.append(e)
 
@@ -415,9 +411,8 @@ def _plain_numbers(e: sympy.Expr) -> sympy.Expr:
         if kind is not None and e.has(kind):
             e = e.replace(kind, make)
     # A logarithm was traced as one to the base 2.
-    return (
-        substitute_symbols(e, {sympy.Float(math.log(2)): sympy.log(2)}) if e.has(sympy.log) else e
-    )
+    base = {sympy.Float(math.log(2)): sympy.log(2)}
+    return substitute_symbols(e, base) if e.has(sympy.log) else e
 
 
 def _whole_part(a: sympy.Expr) -> sympy.Expr:

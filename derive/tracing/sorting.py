@@ -11,6 +11,7 @@ torch computes the positions instead. Elements that are nan have no rank.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -77,17 +78,22 @@ def _at_ranks(
 def _sort(
     context: Context, x: TracedValue, dim: int = -1, descending: bool = False, **_: Any
 ) -> tuple[TracedValue, TracedValue]:
-    dim = x.place_of(dim)
-    if not x.axes or not x.axes[dim]:
-        return x, replace(x, node=TracedNumber(0), kind="int")
-    return _first(context, x, dim, descending, x.shape[dim])
+    return _first(context, x, dim, descending, lambda: x.shape)
+
+
+def _is_alone(x: TracedValue, dim: int) -> bool:
+    """True if there is one element along dim."""
+    return not x.axes or not x.axes[dim]
 
 
 def _first(
-    context: Context, x: TracedValue, dim: int, descending: bool, count: Any
+    context: Context, x: TracedValue, dim: int, descending: bool, shape: Callable[[], list[Any]]
 ) -> tuple[TracedValue, TracedValue]:
     """Return the first elements in this order, and their positions."""
-    axis = new_axis(count)
+    dim = x.place_of(dim)
+    if _is_alone(x, dim):
+        return x, replace(x, node=TracedNumber(0), kind="int")
+    axis = new_axis(shape()[dim])
     wanted = Position(axis[0]) if axis else TracedNumber(0)
     values, order = _at_ranks(context, x, dim, descending, axis, wanted)
     order = context.named(order, "order")
@@ -99,24 +105,15 @@ def _first(
 def _topk(
     context: Context, x: TracedValue, k: Any, dim: int = -1, largest: bool = True, *_: Any
 ) -> tuple[TracedValue, TracedValue]:
-    dim = x.place_of(dim)
-    if not x.axes or not x.axes[dim]:
-        return x, replace(x, node=TracedNumber(0), kind="int")
-    return _first(context, x, dim, largest, context.counted_shape()[dim])
-
-
-def _kthvalue(
-    context: Context, x: TracedValue, k: Any, dim: int = -1, keepdim: bool = False
-) -> tuple[TracedValue, TracedValue]:
-    return _one(context, x, dim, keepdim, TracedNumber(k - 1))
+    return _first(context, x, dim, largest, context.counted_shape)
 
 
 def _one(
-    context: Context, x: TracedValue, dim: int, keepdim: bool, wanted: TracedNode
+    context: Context, x: TracedValue, wanted: TracedNode, dim: int = -1, keepdim: bool = False
 ) -> tuple[TracedValue, TracedValue]:
     """Return the element of one rank, and its position."""
     dim = x.place_of(dim)
-    if not x.axes or not x.axes[dim]:
+    if _is_alone(x, dim):
         found = x, replace(x, node=TracedNumber(0), kind="int")
     else:
         found = _at_ranks(context, x, dim, False, (), wanted)
@@ -131,13 +128,13 @@ def _median(context: Context, x: TracedValue, dim: int | None = None, keepdim: b
         whole = context.regrouped(x, [sympy.prod(x.shape)])
         return _median(context, whole, 0)[0]
     many = x.shape[x.place_of(dim)] if x.axes else sympy.S.One
-    return _one(context, x, dim, keepdim, apply("//", TracedNumber(many - 1), 2))
+    return _one(context, x, apply("//", TracedNumber(many - 1), 2), dim, keepdim)
 
 
 def _running(context: Context, x: TracedValue, dim: int) -> tuple[TracedValue, TracedValue]:
     """Return the extremum of all elements up to each one along dim, and its position."""
     dim = x.place_of(dim)
-    if not x.axes or not x.axes[dim]:
+    if _is_alone(x, dim):
         return x, replace(x, node=TracedNumber(0), kind="int")
     x, k = context.single(x, dim)
     upto, kind = Atom.new(k.size), context.called.removeprefix("cum")
@@ -179,7 +176,9 @@ _SORTINGS: dict[str, Translate] = {
     "argsort": lambda context, x, *args, **named: _sort(context, x, *args, **named)[1],
     "msort": lambda context, x: _sort(context, x, 0)[0],
     "topk": _topk,
-    "kthvalue": _kthvalue,
+    "kthvalue": lambda context, x, k, *args, **named: _one(
+        context, x, TracedNumber(k - 1), *args, **named
+    ),
     "median": _median,
     "cummax": _running,
     "cummin": _running,

@@ -77,29 +77,25 @@ def _length(x: Any) -> Any:
     return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
 
 
-def _selected(
-    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any, *args: Any
+def _extremum(
+    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any
 ) -> Any:
     """Return Python's ``max`` or ``min``: the first argument that no later one is better than."""
-    numbers = all(isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args)
-    if of_sizes and numbers and len(args) > 1:
-        return reduce(of_sizes, args)
-    tensors = [x for x in args if isinstance(x, torch.Tensor)]
-    if len(args) < 2 or not tensors or any(x.shape for x in tensors):
-        return plain(*args)
 
     def better(x: Any, y: Any) -> Any:
         chosen = is_better(y, x)
         return torch.where(chosen, y, x) if isinstance(chosen, torch.Tensor) else plain(x, y)
 
-    return reduce(better, args)
-
-
-def _extremum(
-    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any
-) -> Any:
     def of(*args: Any, **named: Any) -> Any:
-        return plain(*args, **named) if named else _selected(plain, is_better, of_sizes, *args)
+        if named or len(args) < 2:
+            return plain(*args, **named)
+        if of_sizes and all(
+            isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args
+        ):
+            return reduce(of_sizes, args)
+        tensors = [x for x in args if isinstance(x, torch.Tensor)]
+        alone = tensors and not any(x.shape for x in tensors)
+        return reduce(better, args) if alone else plain(*args)
 
     return of
 

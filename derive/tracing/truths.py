@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -123,21 +124,16 @@ def _is_raised(error: Exception, answer: Answer) -> bool:
     A function that gets the answer as an argument may raise it too: check(bool((x > 0).all()),
     "..").
     """
-    places = []
-    traceback = error.__traceback__
-    while traceback is not None:
-        places.append(traceback)
-        traceback = traceback.tb_next
-    *_, caller, last = [None, None, *places]
+    *_, caller, last = [None, None, *walk_tb(error.__traceback__)]
     if last is None:
         return False
-    frame = last.tb_frame
+    frame, line = last
     is_own = frame.f_code is answer.code
-    is_told = caller is not None and caller.tb_frame.f_code is answer.code
+    is_told = caller is not None and caller[0].f_code is answer.code
     if not is_own and not (is_told and _is_given(frame, not answer.holds)):
         return False
     raising = statements_of(frame.f_code.co_filename, (ast.Raise, ast.Assert))
-    return any(s.lineno <= last.tb_lineno <= (s.end_lineno or s.lineno) for s in raising)
+    return any(s.lineno <= line <= (s.end_lineno or s.lineno) for s in raising)
 
 
 def _is_given(frame: Any, truth: bool) -> bool:
@@ -147,7 +143,6 @@ def _is_given(frame: Any, truth: bool) -> bool:
 
 
 def statements_of(file: str, kinds: tuple[type[ast.stmt], ...]) -> Sequence[ast.stmt]:
-    """Return the statements of these kinds in a file."""
     try:
         status = os.stat(file)
         version = status.st_mtime_ns, status.st_size

@@ -210,12 +210,10 @@ def _differs_at(
     for way, drawn in ways:
         with suppress(Exception):
             # Values alone: the gradient of grid_sample at nan, as in a row of one, is a crash.
-            given, want = _defined(
-                function, partial(_detached, drawn, [*samples.tensors]), 0, dtype
-            )
-            have = _values_and_gradients(
-                f(*_read_inputs(op, given, samples, dtype).values()), given
-            )
+            silent = partial(_detached, drawn, [*samples.tensors])
+            given, want = _defined(function, silent, 0, dtype)
+            read = _read_inputs(op, given, samples, dtype)
+            have = _values_and_gradients(f(*read.values()), given)
             differs = _differs((want[0], []), (have[0], []), given)
             if differs and _all(torch.isfinite, want[:1]):
                 asked = samples.sizes.false_at(way, samples.inputs)
@@ -572,9 +570,8 @@ def _values_and_gradients(made: Any, given: Mapping[str, Any]) -> tuple[list[Any
 
 def _differs(want: Any, have: Any, given: Mapping[str, Any]) -> str:
     """Describe the first difference, with the shapes of the inputs; '' if there is none."""
-    for what, ours, theirs in zip(
-        ("value of output", "gradient of input"), have, want, strict=True
-    ):
+    parts = ("value of output", "gradient of input")
+    for what, ours, theirs in zip(parts, have, want, strict=True):
         if len(ours) != len(theirs):
             return f"the spec has {len(ours)} outputs, and the function has {len(theirs)}"
         for n, (a, b) in enumerate(zip(ours, theirs, strict=True)):

@@ -335,9 +335,7 @@ def reduced(
     if not own and kind in ("argmax", "argmin"):
         return TracedNumber(0)
     if not own:
-        return (
-            node if condition is None else TracedApply("where", (condition, node, TracedNumber(0)))
-        )
+        return node if condition is None else apply("where", condition, node, 0)
     test = None if condition is None else substituted(condition, position_map(own))
     return TracedReduce(kind, tuple(own.values()), substituted(node, position_map(own)), test)
 
@@ -368,14 +366,11 @@ def pieces_of(
 
 def without_gradient(made: Any) -> Any:
     """Detach a value that is computed under torch.no_grad()."""
-    if isinstance(made, tuple | list):
-        return type(made)(map(without_gradient, made))
-    if (
-        isinstance(made, TracedValue)
-        and made.kind == "float"
-        and not isinstance(made.node, TracedNumber)
-    ):
-        return replace(made, node=TracedApply("detach", (made.node,)))
+    match made:
+        case tuple() | list():
+            return type(made)(map(without_gradient, made))
+        case TracedValue(_, node, "float") if not isinstance(node, TracedNumber):
+            return replace(made, node=TracedApply("detach", (node,)))
     return made
 
 

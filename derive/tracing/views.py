@@ -108,7 +108,6 @@ def with_runs_named(context: Context, x: tv.TracedValue, dim: int) -> tv.TracedV
 
 
 def moved(position: tv.TracedNode, by: Any) -> tv.TracedNode:
-    """Return position + by."""
     by = sympy.sympify(by)
     if by == 0:
         return position

@@ -251,9 +251,7 @@ def _pooled(
     return replace(x, node=reduced(kind, atoms, x.node, inside)) if atoms else x
 
 
-@operation(
-    *(f"max_pool{n}d" for n in (1, 2, 3)), *(f"max_pool{n}d_with_indices" for n in (1, 2, 3))
-)
+@operation(*(f"max_pool{n}d{more}" for n in (1, 2, 3) for more in ("", "_with_indices")))
 def max_pool(
     context: Context,
     x: TracedValue,

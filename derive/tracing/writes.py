@@ -266,18 +266,16 @@ def _on_diagonal(
         raise unread(_NOT_READ)
     value, atom = context.single(value, rank - 2)
     row, column = (Atom.new(old.shape[d]) for d in (dim1, dim2))
+    place, own = (dim1, row) if offset >= 0 else (dim2, column)
+    known = {dim1: (), dim2: (), place: (own,)}
     rest = iter(value.axes[:-1])
-    axes = tuple(() if n in (dim1, dim2) else next(rest) for n in range(rank))
-    own = (row,) if offset >= 0 else (column,)
-    place = dim1 if offset >= 0 else dim2
-    axes = (*axes[:place], own, *axes[place + 1 :])
-    moved = replace(value, axes=axes, node=substituted(value.node, {atom: Position(*own)}))
+    axes = tuple(known[n] if n in known else next(rest) for n in range(rank))
+    moved = replace(value, axes=axes, node=substituted(value.node, {atom: Position(own)}))
     edge: TracedNode = Position(row)
     if offset:
         edge = edge + offset
-    around: list[Any] = [()] * rank
-    around[dim1], around[dim2] = (row,), (column,)
-    test = TracedValue(tuple(around), apply("==", edge, Position(column)), "bool")
+    around = tuple({dim1: (row,), dim2: (column,)}.get(n, ()) for n in range(rank))
+    test = TracedValue(around, apply("==", edge, Position(column)), "bool")
     return _chosen(context, test, moved, context.with_one_index(old, dim1, dim2))
 
 
