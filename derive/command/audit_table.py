@@ -168,7 +168,6 @@ def _place(a: Audited) -> dict[str, Any]:
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Return the report as JSON data."""
     return {
         "name": report.name,
         "verdict": report.verdict,

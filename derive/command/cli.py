@@ -301,7 +301,6 @@ def show(
 
 
 def _print_passes(op: Operation) -> None:
-    """Print the passes of every option."""
     from derive.api import pass_reports
     from derive.notation.operation import options
 
@@ -315,7 +314,6 @@ def _print_passes(op: Operation) -> None:
 def _print_derivations(
     op: Operation, found: Sequence[Derivation | Tangents], format_: Format, steps: bool
 ) -> None:
-    """Print derivations as one text."""
     if format_ is Format.json:
         from derive.command.lines import as_json
 

@@ -36,7 +36,6 @@ SUFFIXES = (".derive", ".py")
 
 
 def _table_error(text: str) -> DeriveError:
-    """Return the error of a table of a pyproject.toml."""
     return DeriveError(text, kind="project-table")
 
 
@@ -241,7 +240,6 @@ def _unique_by_name(
 
 
 def selected_operation(name: str | None, spec: str | None, limit: float) -> Operation:
-    """Return the operation of the text, or of the name."""
     if spec is not None:
         from derive.notation.specification import parse
 

@@ -63,7 +63,6 @@ class TrackedValue:
     unbound: frozenset[str] = field(default=frozenset())
 
     def kinds(self) -> set[str]:
-        """The kinds of all roots."""
         return {token.kind for token in self.roots}
 
 
@@ -201,7 +200,6 @@ class State:
         return [event for event in self.events if event.kind == kind]
 
     def value(self, node: ast.expr) -> TrackedValue:
-        """The value of an expression."""
         raise NotImplementedError
 
     def through(self, value: TrackedValue) -> TrackedValue:

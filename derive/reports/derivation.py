@@ -191,7 +191,6 @@ def steps_and_names(
 
 
 def cost_of(op: Operation, option: str | None, code: Program) -> Cost:
-    """Return the cost of the code of an option."""
     counted = [line.code for line in code.backward]
     operations, contractions = count(counted)
     costs = vars(costs_of(dict(options(op))[option], code))

@@ -157,7 +157,6 @@ class _Sizes:
 
 
 def _dot(g: Graph) -> Iterator[str]:
-    """Yield the lines of a graph."""
     yield f"digraph {_quoted(g.title)} {{"
     yield '  graph [rankdir=TB, nodesep=0.3, ranksep=0.45, fontname="monospace", fontsize=11,'
     yield f'    bgcolor="{_PAPER}", color="{_SOFT}", fontcolor="{_INK}", labelloc=b,'
@@ -187,7 +186,6 @@ def _dot(g: Graph) -> Iterator[str]:
 
 
 def _look(node: Node) -> str:
-    """Return the attributes of a node."""
     words = {"saved": "saved", "again": "computed again"}.get(node.mark, "")
     words += f" in {node.alias}" if node.alias else ""
     text = "".join(f'{escape(line)}<br align="left"/>' for line in _lines(node.text))
