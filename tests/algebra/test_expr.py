@@ -9,8 +9,6 @@ import pytest
 
 from derive.algebra import expr as ex
 
-# --------------------------------------------------------------------------------------------- expr
-
 i, j = ex.Index("i", "i"), ex.Index("j", "j")
 A, x = ex.Access("A", (i, j)), ex.Access("x", (j,))
 
@@ -51,9 +49,6 @@ def test_the_order_of_nodes_is_one_of_their_content():
 def test_a_node_cannot_be_changed():
     with pytest.raises(AttributeError):
         A.tensor = "B"
-
-
-# ----------------------------------------------------------------------------------------- hashcons
 
 
 def test_equal_nodes_are_one_object_also_when_copied():

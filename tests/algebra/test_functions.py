@@ -19,8 +19,6 @@ from derive.algebra.functions import FUNCTIONS, POWERS, derivative_copies, parti
 from derive.algebra.interpret import evaluate
 from derive.errors import DeriveError
 
-# ---------------------------------------------------------------------------------------- functions
-
 INF, NAN = math.inf, math.nan
 ARGUMENTS = tuple(Access(name, ()) for name in "abc")
 
@@ -419,8 +417,6 @@ def test_how_often_a_derivative_has_an_argument():
     assert found["maximum"] == found["minimum"] == 2  # [a > b] + [a = b]/2
     assert found["pow"] == 3  # [y != 0]*y*x^(y - 1)
 
-
-# ----------------------------------------------------------------------------------------- partials
 
 POINTS_PARTIALS = {
     "maximum(x[n], y[n])": (torch.maximum, [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)]),

@@ -35,8 +35,6 @@ from derive.algebra.poly import (
 )
 from derive.algebra.substitution import replace, substitute
 
-# --------------------------------------------------------------------------------------------- poly
-
 i, i1, i2, j, j1, k, k1 = map(index, ("i", "i'", "i''", "j", "j'", "k", "k'"))
 CHECKED = settings(max_examples=60, deadline=None, derandomize=True, database=None)
 
@@ -55,9 +53,6 @@ def D(*positions):
 
 def term(coef, binders, *factors):
     return poly([make_term(Fraction(coef), binders, factors)])
-
-
-# ----------------------------------------------------------------- canonical dummies
 
 
 def test_terms_equal_up_to_names_of_bound_indices_are_one_object():
@@ -139,9 +134,6 @@ def test_the_flat_form_has_the_value_of_the_tree(e):
     want = evaluated((i, j), e, tensors)
     assume(np.isfinite(want).all() and np.abs(want).max() < 1e60)
     np.testing.assert_allclose(evaluated((i, j), p, tensors, lets), want, rtol=1e-9)
-
-
-# --------------------------------------------------------------------- substitution
 
 
 def test_a_bound_index_does_not_capture_an_incoming_one():
@@ -232,9 +224,6 @@ def test_sums_over_one_letter_inside_powers_stay_apart():
     np.testing.assert_allclose(evaluated((i, j), p, tensors), want)
 
 
-# ------------------------------------------------------------------------ numbers
-
-
 def test_the_sum_of_one_is_the_size():
     assert sum_over(ONE, (i,)) is atom(ex.Size("i"))
     assert sum_over(atom(x(i)), (j,)) is mul(atom(ex.Size("j")), atom(x(i)))
@@ -289,9 +278,6 @@ def test_the_power_zero_and_the_zero_of_a_product():
     assert power(atom(x(i)), Fraction(0)) is ONE
     assert mul(atom(x(i)), ZERO) is ZERO
     assert mul(atom(x(i)), atom(x(i), -1)) is ONE
-
-
-# ----------------------------------------------------------------------- brackets
 
 
 def bracket(condition):
@@ -389,8 +375,6 @@ def test_a_root_of_numbers_that_multiply_to_more_than_a_float():
     op = derive.parse("y[i] = (10**300*x[i]*10**300)**(1/2)/10**300")
     assert str(derive.derivation(op).gradients["x"]) == "grad_x[i] = G[i]/(2·y[i])"
 
-
-# -------------------------------------------------------------------------------------------- surds
 
 HALF = Fraction(1, 2)
 

@@ -12,8 +12,6 @@ from derive.algebra.expr import Access, Call, Const, Index, Pow, num
 from derive.algebra.functions import FUNCTIONS
 from derive.algebra.reference_values import REDUCTIONS, constant_value, function_at
 
-# ----------------------------------------------------------------------------- reference reductions
-
 
 def of(kind, *values):
     return REDUCTIONS[kind](list(enumerate(values)))
@@ -47,8 +45,6 @@ def test_logsumexp_is_of_large_and_infinite_values_too():
     assert of("logsumexp", -math.inf, -math.inf) == -math.inf
     assert of("logsumexp", 1.0, math.inf) == math.inf
 
-
-# -------------------------------------------------------------------------------------------- exact
 
 POINTS = (0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 2.5, 3.7, 30.0, -30.0, 710.0, -800.0, 1e-9)
 OF_WHOLE_NUMBERS = {"int", "floordiv"}

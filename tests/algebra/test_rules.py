@@ -93,9 +93,6 @@ def assert_equal(before, after, sizes, tensors, lets=None):
     np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-14)
 
 
-# ------------------------------------------------------------------ functions in pairs
-
-
 def logsigmoid(e, coef=1):
     return Call("logsigmoid", (scale(atom(e), coef),))
 
@@ -118,9 +115,6 @@ def test_odds_of_others_or_by_another_factor_are_not():
         term((), z(k), logsigmoid(x(i), -1), coef=-1),
     ):
         assert simplify(poly([a, b]), FUNCTION_RULES, []) is poly([a, b])
-
-
-# --------------------------------------------------------------------- functions, by example
 
 
 def of(text):
@@ -150,8 +144,6 @@ def test_a_function_rule_does_what_its_examples_show(rule):
         one, other = (oracle.outputs(of(t), given, {})["y"] for t in (before, after))
         np.testing.assert_allclose(one, other, rtol=1e-12, err_msg=f"{before} = {after}")
 
-
-# --------------------------------------------------------------------- deltas, by rule
 
 FIRES = {
     "equal positions": [
@@ -195,9 +187,6 @@ def test_a_delta_rule_does_not_fire_elsewhere(name):
 @pytest.mark.parametrize("rule", DELTA_RULES, ids=lambda r: r.name)
 def test_a_rule_says_what_it_uses_and_why_it_ends(rule):
     assert rule.name and rule.states and rule.shrinks
-
-
-# -------------------------------------- when a delta may go: axis, position; by kind of position
 
 
 def eliminated(*terms):
@@ -304,8 +293,6 @@ def test_two_deltas_on_one_summed_index_leave_one_between_their_positions():
     sizes = EXTENTS[1]
     assert_equal(t, made, sizes, arrays(sizes))
 
-
-# ----------------------------------------------------------------- rules of the forward
 
 SOFTMAX = "op f(B[j,k]) -> S\nS[j,k] = exp(B[j,k]) / sum[l](exp(B[j,l]))"
 LOG_SOFTMAX = "op f(B[j,k]) -> F\nF[j,k] = B[j,k] - logsumexp[k](B[j,k])"

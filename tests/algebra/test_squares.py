@@ -125,9 +125,6 @@ def test_stable_keeps_the_differences_and_is_not_warned_of(text):
     assert any(wide <= a.needs() for a in cost.forward.largest)
 
 
-# -------------------------------------------------------------------- accuracy
-
-
 def test_values_are_never_negative():
     X = torch.randn(n, d, dtype=torch.float32, generator=torch.Generator().manual_seed(0)) + 1e3
     f = derive.load(made(PLAIN, ""))
@@ -177,9 +174,6 @@ def test_the_gradient_where_points_are_equal(said):
     G = torch.eye(n, dtype=y.dtype)
     for gradient in torch.autograd.grad(y, (X, Y), G):
         torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-14)
-
-
-# -------------------------------------------------------------------- the rule
 
 
 def computed(text: str) -> str:
@@ -256,9 +250,6 @@ r[j,d] = abs(w[j,d])
 s[j,d] = tanh(w[j,d])
 y[i,j] = sum[d]({factor}*(X[i,d]-Y[j,d])**2) + 0*sum[d](r[j,d]*s[j,d])"""
     assert (Nonnegative.__name__ in computed(text)) is is_nonnegative
-
-
-# -------------------------------------------------------------------- the word
 
 
 def test_stable_stands_beside_parameters():

@@ -15,8 +15,6 @@ from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
 from derive.algebra.substitution import Recursion, fresh, replace, replace_inside_out, substitute
 
-# ------------------------------------------------------------------------------------- substitution
-
 i, j, k = (Index(name, "n") for name in "ijk")
 A, x = Access("A", (i, j)), Access("x", (j,))
 
@@ -107,8 +105,6 @@ def test_the_value_at_new_indices_is_that_of_the_function_there(form):
             there = tuple(at[FEW.index(mapping.get(i, i))] for i in FEW)
             np.testing.assert_allclose(after[at], before[there], rtol=1e-12, err_msg=str(e))
 
-
-# --------------------------------------------------------------------------------------------- memo
 
 DEEP = 20 * sys.getrecursionlimit()
 

@@ -34,7 +34,6 @@ import derive
 # input whose gradient is wrong, and what the report says of it, or None.
 
 MISTAKES = [
-    # ---- Linear
     (Linear, "grad_output @ weight", "-grad_output @ weight", "x", r"^the sign is wrong"),
     (Linear, "grad_output @ weight", "2 * grad_output @ weight", "x", r"factor 2 is too many"),
     (Linear, "grad_output.t() @ x", "x.t() @ grad_output", "weight", r"transposed"),
@@ -49,7 +48,6 @@ MISTAKES = [
     (Linear, "grad_output.sum(0)", "None", "bias", r"backward returns None"),
     (Linear, "grad_output.t() @ x", "grad_output.t() @ x / x.shape[0]", "weight", r"1/size\(n\)"),
     (Linear, "grad_output.sum(0)", "grad_output[0]", "bias", None),
-    # ---- LayerNorm
     (LayerNorm, " - c2", "", "x", r"term −rstd\[n\]/size\(c\)·Σ\[c′\] dy\[n,c′\]·weight.* missing"),
     (LayerNorm, " - xhat * c1", "", "x", r"term −rstd.*xhat.* is missing"),
     (LayerNorm, "- xhat * c1", "+ xhat * c1", "x", r"sign of the term .*xhat.* is wrong"),
@@ -77,7 +75,6 @@ MISTAKES = [
         "weight",
         r"gradient of bias",
     ),
-    # ---- RMSNorm
     (RMSNorm, "rstd**3", "rstd**2", "x", r"rstd\[n\] is missing in the term −"),
     (RMSNorm, "* dot / n", "* dot", "x", r"factor 1/size\(c\) is missing in the term"),
     (RMSNorm, "- rstd**3", "+ rstd**3", "x", r"sign of the term .* is wrong"),
@@ -97,38 +94,32 @@ MISTAKES = [
         "x",
         r"factor weight\[.*\] is missing in the term",
     ),
-    # ---- Softmax
     (Softmax, "s * (g - inner)", "s * g", "x", r"term −.* is missing"),
     (Softmax, "s * (g - inner)", "g - inner", "x", r"factor s\[n,c\] is missing"),
     (Softmax, "(g * s).sum", "g.sum", "x", r"factor s\[n,.*\] is missing in the term|missing"),
     (Softmax, "(g * s).sum(-1", "(g * s).sum(0", "x", None),
     (Softmax, "s * (g - inner)", "s * (g + inner)", "x", r"sign of .* is wrong"),
     (Softmax, "s * (g - inner)", "s * (1 - s) * g", "x", r"sum is missing: only one term"),
-    # ---- CrossEntropy
     (CrossEntropy, "p /= len(target)", "p", "logits", r"factor 1/size\(n\) is missing"),
     (CrossEntropy, "grad_output * p", "p", "logits", r"factor grad_output is missing"),
     (CrossEntropy, "p[torch.arange(len(target)), target] -= 1", "p", "logits", r"δ.* is missing"),
     (CrossEntropy, "-= 1", "+= 1", "logits", r"sign of .*δ.* is wrong"),
     (CrossEntropy, "p /= len(target)", "p /= p.shape[1]", "logits", r"size\(n\)/size\(c\)"),
-    # ---- MeanSquares
     (MeanSquares, "2 * (pred", "(pred", "pred", r"factor 2 is missing"),
     (MeanSquares, "pred.numel()", "pred.shape[0]", "pred", r"factor 1/size\(c\) is missing"),
     (MeanSquares, "-grad_out * d", "grad_out * d", "target", r"sign is wrong"),
     (MeanSquares, "return grad_out * d,", "return d,", "pred", r"factor grad_out is missing"),
     (MeanSquares, "-grad_out * d", "None", "target", r"returns None"),
-    # ---- SwiGLU
     (SwiGLU, "(1 - sig) + sig) * b", "(1 - sig) + sig)", "a", r"factor b\[n,c\] is missing"),
     (SwiGLU, "silu * (1 - sig)", "silu * sig", "a", None),
     (SwiGLU, "(silu * (1 - sig) + sig)", "(silu * (1 - sig))", "a", r"term .*sigmoid.* is missing"),
     (SwiGLU, "db = dc * silu", "db = dc * sig", "b", r"factor a\[n,c\] is missing"),
     (SwiGLU, "(1 - sig)", "(1 + sig)", "a", r"sign of .*sigmoid.* is wrong"),
     (SwiGLU, "return da, db", "return db, da", "a", r"gradient of b"),
-    # ---- Scale
     (Scale, "(1 - t**2)", "(1 - t)", "x", r"stands where tanh\(x\[n,c\]\)² should|factor tanh"),
     (Scale, "g * alpha * (1", "g * (1", "x", r"factor alpha is missing"),
     (Scale, "dalpha = (g * t)", "dalpha = (g * x)", "alpha", r"x\[.*\] stands where tanh"),
     (Scale, "(g * t).sum()", "(g * t).mean()", "alpha", r"1/\(size\(n\)·size\(c\)\) is too many"),
-    # ---- Bilinear
     (
         Bilinear,
         "dm = x.t() @ (g[:, None] * y)",
@@ -137,19 +128,15 @@ MISTAKES = [
         r"factor g\[.*\] is missing",
     ),
     (Bilinear, "dy = g[:, None] * (x @ m)", "dy = x @ m", "y", r"factor g\[n\] is missing"),
-    # ---- Attention
     (Attention, "dq = ds @ k * ctx.scale", "dq = ds @ k", "q", r"size\(d\)"),
     (Attention, "ds.t() @ q * ctx.scale", "ds.t() @ q", "k", r"size\(d\)"),
     (Attention, " - (dp * p).sum(-1, keepdim=True)", "", "q", r"term .* is missing"),
     (Attention, "dv = p.t() @ do", "dv = -p.t() @ do", "v", r"sign is wrong"),
-    # ---- Normalize
     (Normalize, ") / norm", ")", "x", r"factor 1/norm\[n\] is missing|norm"),
     (Normalize, " - y * (grad * y).sum(-1, keepdim=True)", "", "x", r"term −.* is missing"),
     (Normalize, "grad - y", "grad + y", "x", r"sign of the term .* is wrong"),
-    # ---- SquaredRelu
     (SquaredRelu, "* 2 *", "*", "input", r"factor 2 is missing"),
     (SquaredRelu, "input < 0", "input > 0", "input", None),
-    # ---- Polynomial
     (Polynomial, "1.5", "0.5", "x", r"factor 3 is missing"),
     (Polynomial, "5 * x**2 - 1", "5 * x**2 + 1", "x", r"sign of .* is wrong"),
     (
@@ -160,7 +147,6 @@ MISTAKES = [
         r"x\[n\] stands where x\[n\]²|1/x\[n\] is too many",
     ),
     (Polynomial, " - 1", "", "x", r"term .* is missing"),
-    # ---- SumAndProduct
     (SumAndProduct, "gs + gp * b", "gp * b", "a", r"term gs\[n,c\] is missing"),
     (
         SumAndProduct,
@@ -170,7 +156,6 @@ MISTAKES = [
         r"a\[n,c\] stands where b\[n,c\]|gradient of b",
     ),
     (SumAndProduct, "gs + gp * a", "gs - gp * a", "b", r"sign of the term .*gp.* is wrong"),
-    # ---- Whiten
     (Whiten, "n * dout - dbeta", "n * dout", "x", r"term −.* is missing"),
     (Whiten, "inv / n *", "inv *", "x", r"factor 1/size\(n\) is missing"),
     (Whiten, "gamma * inv / n", "inv / n", "x", r"factor gamma\[c\] is missing"),
@@ -181,7 +166,6 @@ MISTAKES = [
         "x",
         r"inv\[c\] is missing|1/inv\[c\] is too many",
     ),
-    # ---- Distance
     (Distance, "-whole.sum(0)", "whole.sum(0)", "y", r"sign is wrong"),
     (Distance, "2 * g", "g", "x", r"factor 2 is missing"),
     (Distance, "whole.sum(1)", "whole.mean(1)", "x", r"factor 1/size\(m\) is too many"),
@@ -610,9 +594,6 @@ def test_a_forward_that_is_not_read_says_why():
     assert "the function cannot be read" in unread and "linalg_inv_ex is not supported" in unread
 
 
-# ---------------------------------------------------------------------- custom operators
-
-
 @torch.library.custom_op("derive_tests::scaled_tanh", mutates_args=())
 def scaled_tanh(x: torch.Tensor, scale: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
     return torch.tanh(x) * scale * factor
@@ -650,9 +631,6 @@ def test_a_custom_operator_needs_a_backward_and_positional_arguments():
         derive.audit(sine, torch.randn(3))
     with pytest.raises(derive.DeriveError, match=r"raised .* keyword-only"):
         derive.audit(raised, torch.randn(3))
-
-
-# ------------------------------------------------------------------- forward mode
 
 
 def with_jvp(forward, backward, jvp, keep):

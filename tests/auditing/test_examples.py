@@ -11,8 +11,6 @@ from kit.seeded import seeded
 
 from derive.auditing.audit import audit_all
 
-# ----------------------------------------------------------------------------------- example groups
-
 OF = {entry.function: entry for entry in RIGHT}
 
 MISTAKES = [

@@ -9,8 +9,6 @@ from torch.autograd.function import once_differentiable
 
 import derive
 
-# ----------------------------------------------------------------------------------------- backward
-
 
 class _MeanAndVariance(Function):
     @staticmethod

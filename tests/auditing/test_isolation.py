@@ -5,8 +5,6 @@ import time
 from derive.auditing import isolation
 from derive.auditing.isolation import isolated, limited
 
-# --------------------------------------------------------------------------------------- time limit
-
 
 def test_a_loop_without_end_is_left():
     done = False

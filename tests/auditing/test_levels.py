@@ -31,9 +31,6 @@ def kept(ctx, *tensors):
     ctx.save_for_backward(*tensors)
 
 
-# ------------------------------------------------- the structure of the examples
-
-
 def area(ctx, u, v):
     kept(ctx, u, v)
     return u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
@@ -253,9 +250,6 @@ def test_parameters_of_a_module_are_those_of_the_module(given):
     assert not any("does not read" in text for text in report.remarks)
 
 
-# ------------------------------------------------------------------ three levels
-
-
 def diagonal_sum(ctx, x):
     ctx.shape = x.shape
     return torch.diagonal(x).sum()
@@ -417,9 +411,6 @@ def test_an_input_on_ctx_and_autocast_are_remarks():
     assert any("under autocast" in text for text in report.remarks)
 
 
-# --------------------------------------------------------------------- constants
-
-
 def entropy(ctx, x, t):
     kept(ctx, x, t)
     return torch.nn.functional.softplus(x) - x * t
@@ -463,9 +454,6 @@ def test_an_input_that_may_need_no_gradient_is_a_constant():
 
     report = audited(forward, back, torch.rand(3, 4), torch.tensor(0.7))
     assert [row.verdict for row in report.rows] == ["constant", "right"]
-
-
-# ------------------------------------------------------- what is right, and where
 
 
 def test_float32_inside_is_judged_as_float32():
@@ -584,9 +572,6 @@ def test_a_second_backward_that_is_nan_is_called_nan():
     report = derive.audit(Rooted, torch.randn(3, 4))
     assert report.second_order == "nan"
     assert any("the second backward has nan" in text for text in report.remarks)
-
-
-# ------------------------------------------------------------------------- names
 
 
 DROPPED = {  # the reading of the forward: what is said of the cotangent of its second output

@@ -12,8 +12,6 @@ from derive.algebra.rules import Step
 from derive.calculus.adjoint import StepLog, differentiate
 from derive.calculus.build_lets import flatten_operation
 
-# ------------------------------------------------------------------------------------------ adjoint
-
 OP = parse("op f(x[i], w[j,i], T[j]: int) -> y\nh[j] = sum[i](w[j,i]*x[i])*T[j]\ny[j] = h[j]**2")
 TWO = parse("op f(x[i]) -> y, z\ny[i] = x[i]**2\nz[i] = y[i]*x[i]")
 
@@ -46,9 +44,6 @@ def test_each_step_starts_from_the_one_before(op):
     for a in differentiated(op).gradients:
         steps = [s for s in a.steps if s.subject[0] in (a.name, "")]
         assert all(two.before is one.after for one, two in pairwise(steps[1:]))
-
-
-# ----------------------------------------------------------------------------------------- step log
 
 
 def step(name):

@@ -16,8 +16,6 @@ from derive.algebra.interpret import array
 from derive.calculus.build_lets import flatten_operation, with_named_parts
 from derive.check.checks import checks_of
 
-# --------------------------------------------------------------------------------------- build lets
-
 
 def lets(text):
     return [(let.name, let.kind, let.internal) for let in flatten_operation(parse(text))]
@@ -49,8 +47,6 @@ def test_composite_axes_are_split_before(text):
     with pytest.raises(Exception, match="an axis that is not a plain index"):
         flatten_operation(parse(text))
 
-
-# ---------------------------------------------------------------------------------------- outlining
 
 i = index("i")
 x = Access("x", (i,))

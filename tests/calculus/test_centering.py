@@ -213,8 +213,6 @@ def test_autocast_rounds_no_difference(name):
         assert errors[0] <= 2 * errors[1] + 64 * EPS * truth.abs().max()
 
 
-# -------------------------------------------------------------------- the centre
-
 SQUARED = "op f(X[i,d], Y[j,d]) -> y\ny[i,j] = sum[d]((X[i,d]-Y[j,d])**2)"
 
 

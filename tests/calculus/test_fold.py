@@ -34,8 +34,6 @@ from derive.notation.operation import options
 from derive.notation.split import is_plain
 from derive.pipeline import derive_option
 
-# --------------------------------------------------------------------------------------------- fold
-
 
 def each_plain_option(op: derive.Operation) -> list[tuple[str | None]]:
     """Those whose tensors have one index on each axis, as the calculus wants them."""
@@ -242,9 +240,6 @@ def test_whether_there_is_a_root_is_asked_of_the_root(root, expected):
     assert torch.autograd.gradcheck(f, (x[1:].requires_grad_(),))
     (at_zero,) = torch.autograd.grad(f(x.requires_grad_())[0], x)
     assert not at_zero.any()
-
-
-# ---------------------------------------------------------------------------------------- instances
 
 
 def lets_of(text: str) -> Lets:

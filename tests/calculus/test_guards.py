@@ -19,8 +19,6 @@ from derive.calculus.guards import bounds_of, case_of, certain_positions, least_
 from derive.check import oracle
 from derive.check.checks import checks_of
 
-# ------------------------------------------------------------------------------------------- guards
-
 i, j = Index("i", "n"), Index("j", "n")
 BOUNDS = Bounds({"n": None})
 x = Access("x", (i,))
@@ -65,8 +63,6 @@ def test_some_position_is_met_for_certain():
     assert c.has_a_member(BOUNDS, Rel("<=", j, i), j)
     assert not c.has_a_member(BOUNDS, Rel("<", j, i), j)
 
-
-# ---------------------------------------------------------------------------------------- positions
 
 INPUTS = "op f(x[k,n], v[n], s[k]: int, t[k,l]: int, T: int, c[k]: bool, u[l]) -> y\n"
 CERTAIN = {

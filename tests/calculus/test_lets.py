@@ -13,8 +13,6 @@ from derive.algebra.poly import Poly, atom, make_term, poly
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.lets import Let, Lets, inline, is_named_sum, layout, scaled_call, tensors_of
 
-# --------------------------------------------------------------------------------------------- lets
-
 i, j = index("i"), index("j")
 A, x = Access("A", (i, j)), Access("x", (i,))
 
@@ -55,8 +53,6 @@ def test_axes_are_in_the_order_of_the_largest_access():
 def test_a_named_sum_is_one_of_the_engine(kind, internal, named):
     assert is_named_sum(Let("u", (i,), atom(x), kind, internal=internal)) == named
 
-
-# ------------------------------------------------------------------------------------- scaled names
 
 BODIES = {
     "tanh(x[n])": "tanh",

@@ -12,8 +12,6 @@ from derive.algebra.expr import Access, Call, Index, Mul, Reduce
 from derive.calculus.rematerialize import operation_costs
 from derive.check.checks import checks_of
 
-# ------------------------------------------------------------------------------------ rematerialize
-
 GAIN = (
     "op f(x[i,k], g{axes}) -> y\nn[i] = sqrt(sum[k](x[i,k]**2) + 1); y[i,k] = g{axes}*x[i,k]/n[i]"
 )
@@ -67,8 +65,6 @@ def test_the_steps_say_so():
     steps = derive.derivation(derive.parse(GAIN.format(axes="[i]"))).gradients["x"].steps
     assert any("y is what it is made of" in str(step) for step in steps)
 
-
-# --------------------------------------------------------------------------------------- cost order
 
 i, j, k = (Index(name, name) for name in "ijk")
 A, B, x = Access("A", (i, j)), Access("B", (j, k)), Access("x", (i,))

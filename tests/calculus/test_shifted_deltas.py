@@ -344,8 +344,6 @@ def test_no_name_is_captured():
     assert free_indices(RULES["solve delta"].apply(t)) == {k}
 
 
-# ------------------------------------------------------------------------- whole operations
-
 FORMULAS = {
     "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])": {
         "a": "G[n,i]",
@@ -449,8 +447,6 @@ def test_what_is_read_under_a_guard_alone_keeps_it():
     (read,) = accesses(body, "x")
     assert any(isinstance(p, Guard) for p in read.positions)
 
-
-# --------------------------------------------------------------------------- random programs
 
 SEEDS = range(90)
 

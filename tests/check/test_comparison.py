@@ -88,9 +88,6 @@ def by_hand(C, W1, b1, W2, b2, bngain, bnbias, Xb, Yb):
     return d
 
 
-# ------------------------------------------------------------ gradients of one's own
-
-
 def test_a_backward_pass_by_hand():
     """That of the character model, all 26 intermediates and parameters of it."""
     tensors = model_inputs(n=11, t=3, d=5, j=7, v=6, c=9)
@@ -246,9 +243,6 @@ def test_inputs_are_left_as_they_are():
     assert x.grad is None and x.requires_grad
 
 
-# ---------------------------------------------------------------------- the rounding
-
-
 def test_rounding_is_no_difference_and_an_error_is():
     """A product of matrices in another order, where elements near 0 are far off relatively."""
     op = parse("op f(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])")
@@ -275,9 +269,6 @@ def test_a_zero_that_autograd_does_not_find_is_right():
     found = compare(op, {"m": torch.zeros(40)}, x, m, T)
     assert found.maxdiff > 1e-8 and found.approximate
     assert not compare(op, {"m": torch.full((40,), 1e-4)}, x, m, T).approximate
-
-
-# ------------------------------------------------------------------------ the table
 
 
 def test_the_table():
@@ -308,9 +299,6 @@ def test_two_mappings_of_gradients():
     assert math.isnan(nothing.maxdiff) and not nothing.approximate
     with pytest.raises(DeriveError, match=r"no reference gradient for x; .* are y \[D042\]$"):
         compare_gradients(a, {"y": a["y"]})
-
-
-# ---------------------------------------------------------------- the generated code
 
 
 @each_operation(every_output, share=3, turns=8)
@@ -356,9 +344,6 @@ def test_the_outputs_that_are_compared():
     assert list(every_output(op)) == [(None, "y"), (None, "z")]
     op = parse("op f(x[n]) -> y, l\ny[n] = x[n]**2\nl = sum[n](y[n])")
     assert list(every_output(op)) == [(None, "l")]
-
-
-# ------------------------------------------------------------------------- the inputs
 
 
 def test_inputs_have_the_sizes_that_are_asked_for():
@@ -434,9 +419,6 @@ def test_the_same_seed_gives_the_same_inputs():
     first, again, other = (random_inputs(MODEL, seed=s).tensors for s in (3, 3, 4))
     assert all((first[name] == again[name]).all() for name in first)
     assert (first["C"] != other["C"]).any()
-
-
-# ------------------------------------------------------------------------ the command
 
 
 def test_the_command_prints_the_table():

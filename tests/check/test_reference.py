@@ -86,9 +86,6 @@ def assert_gradients(op, tensors, parameters, numeric=differences):
             np.testing.assert_allclose(comparable(gradient), want, 1e-5, 1e-6 * size, err_msg=name)
 
 
-# -------------------------------------------------------------- against the oracle
-
-
 @each_operation(share=3, turns=5)
 def test_values_of_the_catalog_are_the_oracles(op):
     for case in cases(op):
@@ -147,9 +144,6 @@ def test_gradients_of_random_programs_are_differences(seed):
     except AssertionError:
         again = random_program(seed, sample=1)
         assert_gradients(op, again.tensors, again.parameters, numeric)
-
-
-# ------------------------------------------------------------------- what is taken
 
 
 def gradient(text, **tensors):
@@ -211,9 +205,6 @@ def test_a_reduction_of_nothing(kind, of_nothing):
     np.testing.assert_equal(made.numpy(), np.full(2, of_nothing, np.float32))
 
 
-# ----------------------------------------------------------- conventions at kinks
-
-
 @pytest.mark.parametrize(
     ("kind", "slopes"),
     [
@@ -250,9 +241,6 @@ def test_a_product_with_zeros():
     text = "op f(x[k]) -> y; y = prod[k](x[k])"
     assert gradient(text, x=[2.0, 0.0, 3.0]) == (0, [0, 6, 0])
     assert gradient(text, x=[0.0, 0.0, 3.0]) == (0, [0, 0, 0])
-
-
-# ------------------------------------------------------------------ the equations
 
 
 NETWORK = """
@@ -373,9 +361,6 @@ def test_wrong_calls():
         reference.values(op, {"x": x, "y": y[:3]}, {"a": 1, "b": 2})
 
 
-# -------------------------------------------------------------------- independence
-
-
 def dotted(node):
     """The modules that an import names, those of algebra also as names of their folder."""
     within = "derive.algebra." if getattr(node, "module", "") == "derive.algebra" else ""
@@ -384,7 +369,7 @@ def dotted(node):
 
 
 @pytest.mark.parametrize("name", ["grid", "reference"])
-def test_it_shares_nothing_with_the_engine(name):
+def test_the_reference_shares_nothing_with_the_engine(name):
     tree = ast.parse(Path(ROOT / f"derive/check/{name}.py").read_text(encoding="utf-8"))
     imports = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
     names = {name for n in imports for name in dotted(n)}

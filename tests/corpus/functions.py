@@ -40,8 +40,6 @@ def add(name: str, f: Any, *example: Any) -> None:
     CORPUS[name] = f, lambda: example
 
 
-# -------------------------------------------------------------------- torch's own
-
 for _name in (
     "relu gelu silu mish selu softplus logsigmoid tanhshrink softsign elu celu leaky_relu "
     "hardsigmoid hardswish relu6 hardtanh"
@@ -103,9 +101,6 @@ add("GroupNorm", nn.GroupNorm(2, 6), r(3, 6, 4))
 add("BatchNorm1d", nn.BatchNorm1d(5).eval(), r(6, 5))
 add("pixel_shuffle", lambda x: F.pixel_shuffle(x, 2), r(2, 12, 3, 5))
 add("cdist_by_hand", lambda a, b: (a[:, None] - b[None]).square().sum(-1), r(3, 4), r(5, 4))
-
-
-# -------------------------------------------------------------------- as people write it
 
 
 @case(r(2, 3, 5), r(5))

@@ -44,8 +44,6 @@ def pyg(module: object, *example: object) -> None:
     add(f"pyg.{name}", module.eval() if hasattr(module, "eval") else module, *example)
 
 
-# -------------------------------------------------------------------- convolutions
-
 pyg(GCNConv(4, 6), NODES, EDGES)
 pyg(GraphConv(4, 6), NODES, EDGES)
 pyg(SAGEConv(4, 6), NODES, EDGES)
@@ -59,9 +57,6 @@ pyg(SGConv(4, 6), NODES, EDGES)
 pyg(DenseGCNConv(4, 6), r(2, 5, 4), r(2, 5, 5))
 pyg(DenseSAGEConv(4, 6), r(2, 5, 4), r(2, 5, 5))
 
-# -------------------------------------------------------------------- messages
-
-
 add("pyg.GCNConv.message", GCNConv(4, 6).message, r(8, 4), r(8))
 add("pyg.SAGEConv.message", SAGEConv(4, 6).message, r(8, 4))
 add("pyg.scatter_sum", lambda x, i: scatter(x, i, dim=0, dim_size=5), r(8, 4), ints(5, 8))
@@ -73,8 +68,6 @@ add("pyg.global_add_pool", lambda x, i: global_add_pool(x, i, 2), NODES, BATCH)
 add("pyg.global_max_pool", lambda x, i: global_max_pool(x, i, 2), NODES, BATCH)
 add("pyg.global_mean_pool_of_one", lambda x: global_mean_pool(x, None), NODES)
 add("pyg.to_dense_adj", lambda e, a: to_dense_adj(e, None, a, 5), EDGES, positive(8))
-
-# -------------------------------------------------------------------- norms and the rest
 
 pyg(PairNorm(), NODES)
 pyg(GraphNorm(4), NODES)

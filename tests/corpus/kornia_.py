@@ -15,8 +15,6 @@ def kornia(function: object, *example: object) -> None:
 
 IMAGE = torch.sigmoid(r(2, 3, 4, 5))
 
-# -------------------------------------------------------------------- colour
-
 kornia(color.rgb_to_grayscale, IMAGE)
 kornia(color.rgb_to_bgr, IMAGE)
 kornia(color.rgb_to_ycbcr, IMAGE)
@@ -29,8 +27,6 @@ kornia(color.rgb_to_lab, IMAGE)
 kornia(color.rgb_to_linear_rgb, IMAGE)
 kornia(color.sepia, IMAGE)
 
-# -------------------------------------------------------------------- enhancement
-
 kornia(enhance.adjust_brightness, IMAGE, 0.2)
 kornia(enhance.adjust_contrast, IMAGE, 0.7)
 kornia(enhance.adjust_gamma, IMAGE, 1.3)
@@ -40,8 +36,6 @@ kornia(enhance.normalize, IMAGE, positive(3), positive(3))
 kornia(enhance.denormalize, IMAGE, positive(3), positive(3))
 kornia(enhance.normalize_min_max, IMAGE)
 kornia(enhance.solarize, IMAGE, 0.6)
-
-# -------------------------------------------------------------------- geometry
 
 kornia(geometry.rad2deg, r(3, 5))
 kornia(geometry.pol2cart, r(3, 5), r(3, 5))
@@ -61,15 +55,11 @@ kornia(geometry.relative_transformation, r(2, 4, 4), r(2, 4, 4))
 kornia(geometry.point_line_distance, r(5, 2), r(5, 3))
 kornia(geometry.euclidean_distance, r(3, 5), r(3, 5))
 
-# -------------------------------------------------------------------- filters
-
 kornia(filters.gaussian, 5, positive(2, 1))
 kornia(filters.box_blur, IMAGE, 3)
 kornia(filters.spatial_gradient, IMAGE)
 kornia(filters.laplacian, IMAGE, 3)
 kornia(filters.unsharp_mask, IMAGE, (3, 3), (1.5, 1.5))
-
-# -------------------------------------------------------------------- losses
 
 CLASSES = r(2, 3, 4, 5)
 LABELS = ints(3, 2, 4, 5)

@@ -34,8 +34,6 @@ CLASSES = r(2, 3, 4, 5)
 MASK = ints(2, 2, 1, 4, 5).float()
 LABELS = ints(3, 2, 4, 5)
 
-# -------------------------------------------------------------------- losses
-
 smp("DiceLoss", DiceLoss("binary"), MAP, MASK)
 smp("DiceLoss_multiclass", DiceLoss("multiclass"), CLASSES, LABELS)
 smp("JaccardLoss", JaccardLoss("binary"), MAP, MASK)
@@ -51,8 +49,6 @@ smp("soft_dice_score", soft_dice_score, MAP.sigmoid(), MASK)
 smp("soft_jaccard_score", soft_jaccard_score, MAP.sigmoid(), MASK)
 smp("soft_tversky_score", soft_tversky_score, MAP.sigmoid(), MASK, 0.3, 0.7)
 smp("wing_loss", wing_loss, CLASSES, CLASSES + 0.5)
-
-# -------------------------------------------------------------------- blocks
 
 smp("SCSEModule", SCSEModule(4, reduction=2), r(2, 4, 3, 5))
 smp("Conv3x3GNReLU", Conv3x3GNReLU(4, 32), r(2, 4, 3, 5))

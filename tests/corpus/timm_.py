@@ -61,8 +61,6 @@ def timm(module: object, *example: object) -> None:
 IMAGE = r(2, 8, 5, 7)
 TOKENS = r(2, 5, 6)
 
-# -------------------------------------------------------------------- norms
-
 timm(LayerNorm2d(8), IMAGE)
 timm(GroupNorm1(8), IMAGE)
 timm(RmsNorm(6), TOKENS)
@@ -74,8 +72,6 @@ timm(EvoNorm2dS0(8, groups=2), IMAGE)
 timm(LayerScale(6), TOKENS)
 timm(LayerScale2d(8), IMAGE)
 
-# -------------------------------------------------------------------- perceptrons
-
 timm(Mlp(6, 10), TOKENS)
 timm(GluMlp(6, 10), TOKENS)
 timm(SwiGLU(6, 10), TOKENS)
@@ -84,8 +80,6 @@ timm(ConvMlp(8, 10), IMAGE)
 timm(GlobalResponseNormMlp(6, 10), r(2, 5, 7, 6))
 timm(hard_mish, r(3, 5))
 timm(quick_gelu, r(3, 5))
-
-# -------------------------------------------------------------------- attention
 
 timm(SEModule(8, rd_channels=4), IMAGE)
 timm(EffectiveSEModule(8), IMAGE)
@@ -101,8 +95,6 @@ timm(Block(6, num_heads=2), TOKENS)
 timm(apply_rot_embed, r(2, 3, 5, 6), r(5, 6), r(5, 6))
 timm(apply_rot_embed_cat, r(2, 3, 5, 6), r(5, 12))
 
-# -------------------------------------------------------------------- images
-
 timm(StdConv2d(4, 6, 3, padding=1), r(2, 4, 5, 7))
 timm(BlurPool2d(8), IMAGE)
 timm(adaptive_avgmax_pool2d, IMAGE)
@@ -110,8 +102,6 @@ timm(ConvNeXtBlock(8), IMAGE)
 timm(PatchEmbed(8, 4, 3, 6), r(2, 3, 8, 8))
 timm(SpaceToDepth(4), r(2, 3, 4, 8))
 timm(DepthToSpace(2), IMAGE)
-
-# -------------------------------------------------------------------- losses
 
 timm(LabelSmoothingCrossEntropy(0.1), r(4, 3), ints(3, 4))
 timm(SoftTargetCrossEntropy(), r(4, 3), positive(4, 3))

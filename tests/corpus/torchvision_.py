@@ -42,8 +42,6 @@ def boxes(count: int) -> torch.Tensor:
     return torch.cat([corners, corners + positive(count, 2)], 1)
 
 
-# -------------------------------------------------------------------- boxes
-
 torchvision(box_area, boxes(5))
 torchvision(box_iou, boxes(5), boxes(3))
 torchvision(generalized_box_iou, boxes(5), boxes(3))
@@ -53,14 +51,10 @@ for _source, _target in (("xyxy", "cxcywh"), ("cxcywh", "xyxy"), ("xywh", "xyxy"
     add(f"torchvision.{_source}_to_{_target}", _convert, boxes(5))
 torchvision(clip_boxes_to_image, boxes(5), (2, 3))
 
-# -------------------------------------------------------------------- losses
-
 torchvision(sigmoid_focal_loss, r(5, 3), positive(5, 3))
 torchvision(generalized_box_iou_loss, boxes(5), boxes(5) + 0.1)
 torchvision(distance_box_iou_loss, boxes(5), boxes(5) + 0.1)
 torchvision(complete_box_iou_loss, boxes(5), boxes(5) + 0.1)
-
-# -------------------------------------------------------------------- images
 
 IMAGE = torch.sigmoid(r(2, 3, 4, 5))
 
@@ -74,8 +68,6 @@ torchvision(images.normalize, IMAGE, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4])
 torchvision(images.invert, IMAGE)
 torchvision(images.solarize, IMAGE, 0.6)
 torchvision(images.gaussian_blur, IMAGE, [3, 3], [0.8, 0.8])
-
-# -------------------------------------------------------------------- blocks
 
 torchvision(FrozenBatchNorm2d(4), r(2, 4, 3, 5))
 torchvision(SqueezeExcitation(4, 2), r(2, 4, 3, 5))

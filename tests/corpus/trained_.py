@@ -28,9 +28,6 @@ def p(*shape: int) -> Tensor:
     return r(*shape).abs() + 0.1
 
 
-# -------------------------------------------------------------------- attention
-
-
 def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat([-b, a], -1) * sin
@@ -146,9 +143,6 @@ def packed_heads(x: Tensor, wq: Tensor, wk: Tensor, wv: Tensor) -> Tensor:
     w = torch.cat([wq, wk, wv])
     q, k, v = (x @ w.T).split(wq.shape[0], -1)
     return F.softmax(q @ k.transpose(1, 2) / math.sqrt(q.shape[-1]), -1) @ v
-
-
-# -------------------------------------------------------------------- layers
 
 
 @case(
@@ -278,9 +272,6 @@ def reparametrised(mu: Tensor, logvar: Tensor, eps: Tensor) -> Tensor:
     return z.pow(2).sum(1) + kl
 
 
-# -------------------------------------------------------------------- language model losses
-
-
 @case(lambda: (r(2, 5, 7), ints(7, 2, 5)), lambda: (r(4, 128, 512), ints(512, 4, 128)))
 def token_log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
     return torch.gather(logits.log_softmax(-1), 2, tokens.unsqueeze(2)).squeeze(2)
@@ -378,9 +369,6 @@ def focal(logits: Tensor, target: Tensor, gamma: float = 2.0) -> Tensor:
     return ((1 - torch.exp(-ce)) ** gamma * ce).mean()
 
 
-# -------------------------------------------------------------------- representations
-
-
 @case(lambda: (r(4, 3), r(4, 3)), lambda: (r(256, 128), r(256, 128)))
 def clip_loss(a: Tensor, b: Tensor, scale: float = 14.3) -> Tensor:
     a, b = F.normalize(a, dim=-1), F.normalize(b, dim=-1)
@@ -446,9 +434,6 @@ def arc_face(x: Tensor, w: Tensor, label: Tensor, s: float = 30.0, m: float = 0.
 def multiple_negatives(a: Tensor, b: Tensor, hard: Tensor) -> Tensor:
     scores = 20 * F.normalize(a, dim=1) @ F.normalize(torch.cat([b, hard]), dim=1).T
     return F.cross_entropy(scores, torch.arange(a.shape[0]))
-
-
-# -------------------------------------------------------------------- images and boxes
 
 
 @case(lambda: (p(2, 3, 11, 9), p(2, 3, 11, 9)), lambda: (p(2, 3, 64, 64), p(2, 3, 64, 64)))
@@ -539,9 +524,6 @@ def patches(x: Tensor) -> Tensor:
     return (y - y.mean(-1, keepdim=True)).pow(2).mean(-1).sqrt()
 
 
-# -------------------------------------------------------------------- graphs and points
-
-
 @case(
     lambda: (r(5, 3), r(5, 3), ints(5, 8), ints(5, 8), r(3)),
     lambda: (r(512, 32), r(512, 32), ints(512, 4096), ints(512, 4096), r(32)),
@@ -612,9 +594,6 @@ def quaternion_to_rotation(q: Tensor) -> Tensor:
         2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
     ]  # fmt: skip
     return torch.stack(rows, -1).view(-1, 3, 3)
-
-
-# -------------------------------------------------------------------- others
 
 
 @case(lambda: (r(6), p(6), ints(2, 6).float()), lambda: (r(512), p(512), ints(2, 512).float()))

@@ -81,8 +81,6 @@ def drawn(module: nn.Module) -> nn.Module:
 
 TOKENS = r(2, 5, 8)
 
-# -------------------------------------------------------------------- norms
-
 hf("LlamaRMSNorm", llama.LlamaRMSNorm(8), TOKENS)
 hf("T5LayerNorm", T5LayerNorm(8), TOKENS)
 hf("Gemma2RMSNorm", gemma2.Gemma2RMSNorm(8), TOKENS)
@@ -94,8 +92,6 @@ hf("CohereLayerNorm", cohere.CohereLayerNorm(8), TOKENS)
 hf("NemotronLayerNorm1P", NemotronLayerNorm1P(8), TOKENS)
 hf("ConvNextLayerNorm", ConvNextLayerNorm(4, data_format="channels_first"), r(2, 4, 3, 5))
 hf("l2norm", l2norm, TOKENS)
-
-# -------------------------------------------------------------------- activations
 
 for _kind in (
     AccurateGELUActivation,
@@ -111,15 +107,11 @@ hf("XIELUActivation", XIELUActivation(dtype=torch.float32), r(3, 5))
 hf("bloom_gelu_forward", bloom_gelu_forward, r(3, 5))
 hf("BloomGelu", BloomGelu().train(), r(3, 5))
 
-# -------------------------------------------------------------------- perceptrons
-
 hf("LlamaMLP", llama.LlamaMLP(LLAMA), TOKENS)
 hf("GPT2MLP", GPT2MLP(10, GPT2), TOKENS)
 hf("T5DenseGatedActDense", T5DenseGatedActDense(T5), TOKENS)
 hf("BertIntermediate", bert.BertIntermediate(BERT), TOKENS)
 hf("BertSelfOutput", bert.BertSelfOutput(BERT), TOKENS, r(2, 5, 8))
-
-# -------------------------------------------------------------------- rotary embeddings
 
 HEADS = r(2, 3, 5, 8)
 ANGLES = (r(2, 5, 8), r(2, 5, 8))
@@ -131,8 +123,6 @@ hf("rotary_gptj", gptj.apply_rotary_pos_emb, r(2, 5, 3, 8), r(2, 5, 4), r(2, 5, 
 hf("rotary_cohere", cohere.apply_rotary_pos_emb, HEADS, r(2, 4, 5, 8), *ANGLES)
 hf("rotary_deepseek", apply_rotary_pos_emb_interleave, HEADS, r(2, 4, 5, 8), *ANGLES)
 hf("LlamaRotaryEmbedding", llama.LlamaRotaryEmbedding(LLAMA), TOKENS, torch.arange(5)[None])
-
-# -------------------------------------------------------------------- attention
 
 GROUPS = SimpleNamespace(num_key_value_groups=2, training=False)
 
@@ -157,8 +147,6 @@ hf("SiglipAttention", SiglipAttention(SIGLIP), TOKENS)
 hf("window_partition", window_partition, r(2, 4, 6, 5), 2)
 hf("window_reverse", window_reverse, r(12, 2, 2, 5), 2, 4, 6)
 
-# -------------------------------------------------------------------- state-space models
-
 hf(
     "mamba_selective_scan",
     mamba_selective_scan,
@@ -167,8 +155,6 @@ hf(
 hf("segment_sum", segment_sum, r(2, 3, 5))
 hf("rwkv_linear_attention", rwkv_linear_attention_cpu, r(4), r(4), r(2, 5, 4), r(2, 5, 4))
 hf("RwkvFeedForward", drawn(RwkvFeedForward(RWKV)), TOKENS)
-
-# -------------------------------------------------------------------- losses and the rest
 
 LABELS = ints(7, 2, 5)
 

@@ -163,9 +163,6 @@ def test_formulas_are_what_torch_does(text):
     assert largest(cost.backward.largest, sizes) == seen.largest(list(gradients))
 
 
-# -------------------------------------------------------------------- formulas
-
-
 def test_formulas_are_written_as_users_read_them():
     cost = derive.derivation(derive.parse(CASES["matmul"])).cost
     assert str(cost.forward.flops) == "2·i·j·k"
@@ -205,8 +202,6 @@ def test_fixed_sizes_are_numbers_and_composite_axes_products():
     )
     assert str(derive.derivation(op).cost.forward.flops) == "6·n·d·t"
 
-
-# -------------------------------------------------------------------- intermediates of many axes
 
 NARROW = {
     "matmul": CASES["matmul"],

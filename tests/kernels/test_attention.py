@@ -18,8 +18,6 @@ from derive.kernels.table import ATTENTIONS
 from derive.lowering.saved_values import Statistics
 from derive.pipeline import derive_option
 
-# ---------------------------------------------------------------------------------- attention match
-
 
 def found(text):
     """The means among the equations, and the definitions that they are found in."""
@@ -90,8 +88,6 @@ def test_what_only_looks_like_one_is_none(inputs, body):
     means, _ = found(f"op f(q[i,d], k[j,d], v[j,e]{inputs}) -> y\ny[i,e] = {body}")
     assert means == []
 
-
-# -------------------------------------------------------------------------------- attention rewrite
 
 NAMED = """op f(q[b,i,d], k[b,j,d], v[b,j,e]) -> y
 S[b,i,j] = sum[d](q[b,i,d]*k[b,j,d])/sqrt(size(d))

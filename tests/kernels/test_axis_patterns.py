@@ -16,8 +16,6 @@ from derive.kernels.pointwise_pattern import kinds_of
 from derive.kernels.recognise import summed_rows
 from derive.kernels.table import KERNELS
 
-# ------------------------------------------------------------------------------------- axis pattern
-
 SOFTMAX = AxisPattern(KERNELS["softmax backward"])
 
 
@@ -67,8 +65,6 @@ def test_an_expression_whose_summed_indices_are_all_bound_has_no_instance():
     assert not SOFTMAX.may_be_in(kinds_of(flat("y[n] = a[n] - sum[j](p[j]*g[j])")))
 
 
-# -------------------------------------------------------------------------------- reduction pattern
-
 HEAD = "op f(x[n,k], t[n]: int, a[n], v[k], m[n]: bool) -> y\nl[n,k] = log_softmax[k](x[n,k])\n"
 FOUND = (
     "y[] = -sum[n](where(m[n], a[n], v[0])*l[n,t[n]]*(1 + l[n,t[n]]))",
@@ -79,7 +75,7 @@ OTHER = "y[] = sum[n](l[n,t[n]] + sum[k](v[k]*where(m[n], a[n], 2)*exp(x[n,k])*l
 
 
 @pytest.mark.parametrize("text", FOUND)
-def test_it_is_called(text):
+def test_the_backward_of_log_softmax_is_called(text):
     op = derive.parse(HEAD + text)
     assert first_order(derive.source(op)).count("_log_softmax_backward_data(") == 1
     right(op)

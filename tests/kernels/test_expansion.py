@@ -8,8 +8,6 @@ from derive.calculus.lets import Let
 from derive.kernels.expansion import GroupExpansion, UnfoldedBody, matched, segments
 from derive.kernels.kernel_spec import KernelSpec
 
-# ---------------------------------------------------------------------------------- group expansion
-
 N, C, T = (Index(name, f"e{name}") for name in "nct")
 P, S = Index("p", "ep", True), Index("s", "es", True)
 
@@ -70,8 +68,6 @@ def test_a_condition_and_an_exponential_are_told_too():
     own = mul(atom(Call("exp", (atom(Access("X", (N, C))),))), seen)
     assert found is sum_over(own, (C,))
 
-
-# ---------------------------------------------------------------------------------------- unfolding
 
 I = Index("i", "n")  # noqa: E741
 A, B, U = (atom(Access(name, (I,))) for name in "ABU")

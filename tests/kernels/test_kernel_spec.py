@@ -13,8 +13,6 @@ from derive.calculus.build_lets import flatten_operation
 from derive.kernels.kernel_spec import KernelSpec, as_poly, expand_names, instantiate_atoms
 from derive.program.torch_ir import Literal, Name, text
 
-# -------------------------------------------------------------------------------------- kernel spec
-
 SHRINK = KernelSpec(
     "shrunk", "op f(g, x; t=0.5) -> dx\nu = exp(t*x)\ndx = g*u", "torch.f(g, x, t, mode='a')", "g"
 )
@@ -36,9 +34,6 @@ def test_the_call_is_of_any_code():
 
 def test_an_equation_is_told_in_one_line():
     assert SHRINK.states == "u = exp(t*x); dx = g*u"
-
-
-# -------------------------------------------------------------------------------------- instantiate
 
 
 def body(text):
@@ -69,8 +64,6 @@ def _product(e):
         return add(as_poly(Access("a", ())), as_poly(Access("b", ())))
     return None
 
-
-# ------------------------------------------------------------------------------------ applicability
 
 SHRUNK = "op f(x[i]; w=0.5) -> y\ny[i] = where(abs(x[i]) <= w, 0, x[i] - w*sign(x[i]))"
 HUBER = (

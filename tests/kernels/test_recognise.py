@@ -18,8 +18,6 @@ from derive.check.samples import cases, sample
 from derive.kernels.table import FORWARD, KERNELS
 from derive.pipeline import program_of
 
-# ---------------------------------------------------------------------------------------- recognise
-
 
 def kernels(op, option=None):
     """The names of the kernels in the code of an operation."""
@@ -79,14 +77,14 @@ NONE = (
 
 
 @each_row("text", FOUND)
-def test_they_stand_where_their_equations_do(text):
+def test_kernels_of_the_forward_stand_where_their_equations_do(text):
     op = derive.parse(text)
     assert kernels(op) == FOUND[text]
     right(op)
 
 
 @pytest.mark.parametrize("text", NONE)
-def test_they_stand_nowhere_else(text):
+def test_kernels_of_the_forward_stand_nowhere_else(text):
     op = derive.parse(text)
     assert not kernels(op) & {row.name for row in FORWARD}
     right(op)
@@ -147,8 +145,6 @@ def test_a_kernel_is_called_beside_a_softmax():
     )
     assert "torch.nn.functional.gelu(z) + torch.log_softmax(x, 1)" in text
 
-
-# -------------------------------------------------------------------------------------------- merge
 
 TEXTS = {
     "p[i] = sigmoid(x[i])\ny[] = sum[i](w[i]*p[i])/(1 + sum[i](p[i]))": "sigmoid_backward",

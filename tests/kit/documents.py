@@ -192,9 +192,6 @@ def compare(want: str, got: str, where: str) -> None:
         )
 
 
-# ------------------------------------------------------------------------ prose
-
-
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
     """The sentences of a document with their lines; a piece of code counts as one word."""
     for token in tokens(path):

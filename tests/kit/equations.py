@@ -85,9 +85,6 @@ def samples(seed: int = 0, sizes: Mapping[str, int] = SIZES) -> dict[str, Any]:
     return made
 
 
-# ---------------------------------------------------------------------- evaluation
-
-
 def flat(e: ex.Expr) -> tuple[Poly, Lets]:
     """e in flat form, and the lets that were made on the way."""
     lets = Lets({}, set(RESERVED))
@@ -149,9 +146,6 @@ def numbers(op: Operation, parameters: Mapping[str, Any], sizes: Mapping[str, An
     return found | {p.name: sizes[p.extent] for p in op.parameters if isinstance(p, SizeOf)}
 
 
-# --------------------------------------------------------------------- expressions
-
-
 @st.composite
 def expressions(
     draw: Any, scope: tuple[ex.Index, ...], depth: int = 3, smooth: bool = False
@@ -205,9 +199,6 @@ def _position(scope: tuple[ex.Index, ...], axis: str) -> Any:
     if axis == "k":
         found += [ex.Access("T", (i,)) for i in scope if i.extent == "j"]
     return st.sampled_from(found or [ex.num(0)])
-
-
-# ---------------------------------------------------------------------- operations
 
 
 @st.composite

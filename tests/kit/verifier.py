@@ -79,9 +79,6 @@ def _faults_of_lines(lines: Sequence[tuple[str, Code]], given: set[str]) -> list
     return found
 
 
-# -------------------------------------------------------------------- types
-
-
 def faults_of_types(op: Operation, program: Program, optional: Sequence[str] = ()) -> list[str]:
     """The lines of the bodies without a type, or with one that is not that of the code.
 

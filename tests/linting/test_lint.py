@@ -48,9 +48,6 @@ def test_strings_with_invalid_escapes_are_no_warning():
     assert lint(CHANGED.format("") + '"\\d"\n').findings
 
 
-# ------------------------------------------------------------------------ pages
-
-
 @each_row("code", RULES)
 def test_the_examples_of_a_page(code):
     """The first is wrong, as the console shows; the last says what mends it."""
@@ -83,9 +80,6 @@ def test_the_guide_has_the_page(code):
 def test_no_rule_is_missing_from_the_guide():
     guide = (ROOT / "derive" / "docs" / "lint.md").read_text(encoding="utf-8")
     assert re.findall(r"^## (DRV\d+)$", guide, re.MULTILINE) == list(RULES)
-
-
-# ------------------------------------------------------------------------ files
 
 
 def test_the_files_of_a_folder(tmp_path):

@@ -377,9 +377,6 @@ def test_what_a_person_wrote_cannot_leave_the_docstring():
     assert not [n for n in ast.walk(tree) if isinstance(n, ast.Import) and n.names[0].name == "os"]
 
 
-# ------------------------------------------------------------------- the text of code
-
-
 @each_row(
     "code, written",
     [
@@ -430,8 +427,6 @@ def test_operations_are_counted_and_views_are_free():
     assert count([seen]) == (0, 1)
     assert count([MethodCall(Binary("*", a, b), "sum", (literal(0),))]) == (2, 0)
 
-
-# ------------------------------------------------------------------------- every source
 
 WRITTEN = {
     "many inputs": (

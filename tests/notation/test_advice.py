@@ -12,8 +12,6 @@ import derive
 from derive import SpecError, parse
 from derive.notation.advice import ADVICE, KEYWORDS, arity, around, check_name, nearest, plural
 
-# ------------------------------------------------------------------------------------------- advice
-
 ASKED = {
     "y[k] = sort[k](x[k])": "line 1, column 8: unknown reduction sort; with a rank r[k]",
     "y[k] = topk(x[k])": "[r[k] < 3] selects the three least",
@@ -104,9 +102,6 @@ def test_the_keywords_are_pythons():
     assert all(keyword.iskeyword(word) for word in KEYWORDS)
 
 
-# -------------------------------------------------------------------------------------------- names
-
-
 def test_a_name_is_an_identifier_that_means_nothing_else():
     for name in ("x", "weight_2", "Ω"):
         check_name(name, "a tensor", None)
@@ -123,9 +118,6 @@ def test_the_nearest_name_is_meant():
 def test_functions_take_so_many():
     assert (arity("exp"), arity("maximum"), arity("clamp"), arity("sqrt")) == (1, 2, 3, 1)
     assert (plural(1, "argument"), plural(3, "axis number")) == ("1 argument", "3 axis numbers")
-
-
-# ------------------------------------------------------------------------------------ syntax errors
 
 
 @each_row(

@@ -179,9 +179,6 @@ def test_parts_of_no_values(shape):
     torch.testing.assert_close(b.grad, torch.full((5,), float(shape[0]), dtype=f64))
 
 
-# ---------------------------------------------------------------------- splitting
-
-
 def test_only_what_is_read_by_its_parts_is_split():
     assert splits(parsed(READ["by a matrix"])) == {"k": ("t", "d")}
     assert splits(parsed(READ["of an input alone"])) == {}
@@ -229,9 +226,6 @@ def test_a_part_that_is_computed_is_fenced():
     spec = "op f(x[n,(s d)]; size(s)=2) -> y\np[n,s,d] = x[n,(s d)]\ny[n,(s d)] = p[n,1-s,d]**2"
     gradient = derivation(parsed(spec)).gradients["x"]
     assert str(gradient) == "grad_x[n,(s d)] = 2·G[n,((1 − s) d)]·p[n,s,d]"
-
-
-# ---------------------------------------------------------------------- code
 
 
 def code_of(spec: str) -> tuple[list[str], list[str]]:
@@ -321,8 +315,6 @@ def test_contractions_merge_what_stays_together(spec):
         assert check.ok, f"{check.check}, {check.case}: {check.detail}"
 
 
-# ---------------------------------------------------------------------- views
-
 X = Name("x")
 
 
@@ -398,9 +390,6 @@ def test_chains_of_views_stay_what_they_are(data):
     assert made(short, x).shape == value.shape and torch.equal(made(short, x), value)
     assert torch.equal(made(substitute_views(plain, {X: X}), x), value)
     assert len(text(short)) <= len(text(plain))
-
-
-# ---------------------------------------------------------------------- checks at the border
 
 
 def zeros(*shape: int, dtype: Any = f64) -> Any:
@@ -484,8 +473,6 @@ def test_no_check_compares_a_size_with_itself():
             assert not found or left != right.rstrip(":"), line
             assert "( )" not in line
 
-
-# ---------------------------------------------------------------------- refused
 
 REFUSED = {
     "op f(a[n,t,d], b[m,r,s]) -> y\ne[n,(t d)] = a[n,t,d]\ng[m,(r s)] = b[m,r,s]\n"

@@ -21,8 +21,6 @@ from derive.notation.operation import (
     without_choice,
 )
 
-# ---------------------------------------------------------------------------------------- operation
-
 TEXT = (
     "op f(x[*p,k,*q], w[k]=1; dim=axis(k), keepdim=keep(k), eps=1e-3, n=size(k), "
     "reduction=none|sum -> none: y | sum: s) -> y"
@@ -55,8 +53,6 @@ def test_a_text_is_no_operation():
         derive.derivation("y[i] = x[i]")
 
 
-# ------------------------------------------------------------------------------------------ options
-
 OP_OPTIONS = parse("""
 op f(x[n], w[n]; reduction=mean|sum) -> mean: m | sum: s
 l[n] = x[n]*w[n]
@@ -81,8 +77,6 @@ def test_what_is_left_of_a_choice_is_none():
     assert op.parameters == ()
     assert op.outputs == ("s",)
 
-
-# ------------------------------------------------------------------------------------ option checks
 
 OP_OPTION_CHECKS = derive.parse(
     "op f(x[i], t[i]: int, w[i]; to=mean|sum) -> mean: m | sum: s\n"

@@ -12,8 +12,6 @@ from derive.check import oracle
 from derive.notation.operation import Extent
 from derive.notation.ranges import ordered
 
-# ------------------------------------------------------------------------------------------- ranges
-
 
 @pytest.mark.parametrize(
     ("position", "count"),
@@ -40,8 +38,6 @@ def test_a_size_comes_after_those_that_it_is_made_of():
     extents = [Extent("u", size=Size("t") + Size("k")), Extent("t", size=Size("k")), Extent("k")]
     assert [e.name for e in ordered(extents)] == ["k", "t", "u"]
 
-
-# ---------------------------------------------------------------------------------- affine readings
 
 SIZES = {
     "op f(x[n,t], w[k]) -> y\ny[n,u] = sum[k](x[n,2*u+k]*w[k])": ("u", {"t": 11, "k": 4}, 4),

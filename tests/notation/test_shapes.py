@@ -18,8 +18,6 @@ from derive.notation.shapes import (
     shown,
 )
 
-# ------------------------------------------------------------------------------------------- shapes
-
 
 def test_axes_follow_from_use():
     op = parse("y[*p,i] = sum[k](x[*p,k]*w[k,i])")
@@ -42,8 +40,6 @@ def test_two_readings_that_disagree_are_an_error(text, says):
     with pytest.raises(SpecError, match=says):
         parse(text)
 
-
-# --------------------------------------------------------------------------------- size expressions
 
 t, d, i = (Index(name, name) for name in "tdi")
 AXIS = Composite((t, num(0), d))

@@ -10,8 +10,6 @@ from derive import SpecError, parse
 from derive.algebra.expr import Access, Add, And, Call, Index, Mul, Num, Param, Rel, Size, num
 from derive.notation.smart_constructors import difference, flat, power, product, total, whole
 
-# ------------------------------------------------------------------------------- smart constructors
-
 i = Index("i", "i")
 x, y = Access("x", (i,)), Access("y", (i,))
 
@@ -55,9 +53,6 @@ def test_a_size_is_a_whole_number():
     assert whole(Size("i") + Param("s")) is Size("i") + Param("s")
     assert whole(num(Fraction(1, 2))) is None
     assert whole(x) is None
-
-
-# ------------------------------------------------------------------------------------------ numbers
 
 
 @pytest.mark.parametrize("text", ["log(-1)", "log(0)", "sqrt(-2)", "asin(2)"])

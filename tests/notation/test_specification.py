@@ -10,8 +10,6 @@ import pytest
 import derive
 from derive import SpecError
 
-# --------------------------------------------------------------------------------------------- read
-
 
 def test_a_text_and_a_module_are_read(tmp_path):
     text = tmp_path / "a.derive"

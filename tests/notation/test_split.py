@@ -16,8 +16,6 @@ from derive.notation.split import (
     split_axes,
 )
 
-# -------------------------------------------------------------------------------------------- split
-
 TEXT = "op f(x[*p,(t d)], w[d]; size(t)=2) -> y\ny[*p,t] = sum[d](x[*p,(t d)]*w[d])"
 OP = parse(TEXT)
 
@@ -43,8 +41,6 @@ def test_the_split_operation_computes_the_same():
     (y,) = found.values()
     np.testing.assert_allclose(y.reshape(want.shape), want, rtol=1e-12)
 
-
-# ------------------------------------------------------------------------------------ original axes
 
 OP_ORIGINAL_AXES = parse(
     "op f(x[n,(t d)], w[k]; size(t)=2) -> y\ny[n,(t d)] = x[n,(t d)]*w[(t d)]*w[0]"

@@ -24,8 +24,6 @@ def refused(text: str) -> str:
     return str(caught.value)
 
 
-# ------------------------------------------------------------- circular sizes
-
 CIRCULAR = {
     "op f(t[h], v[j,e]) -> o; o[j,(h e)] = t[h]*v[j,(h e)]": "axis 1 of v is (h e)",
     "op f(p[b,h,i,j], v[b,j,e]) -> o; o[i,(h e)] = sum[j,b](p[b,h,i,j]*v[b,j,(h e)])": "axis 2 of",
@@ -83,9 +81,6 @@ def test_two_sizes_are_told_with_their_axes():
     message = refused("op f(x[i], y[j]; size(i)=3, size(j)=4) -> z; z[i] = x[i]*y[i]")
     assert "index i has two sizes: 3 (by size(i)=...) and 4 (by size(j)=...)" in message
     assert "the size of axis 0 of x, axis 0 of y and axis 0 of z" in message
-
-
-# ---------------------------------------------------------------------- depth
 
 
 def nested(depth: int, before: str, after: str, inner: str = "x[i]") -> str:
@@ -180,8 +175,6 @@ def test_no_recursion_error_leaves_the_pipeline():
         sys.setrecursionlimit(limit)
 
 
-# -------------------------------------------------------------------- numbers
-
 BEYOND = [
     *("x[n]*9**9**9", "2**2**2**2**2**2", "x[n] + 9**-9**9", "x[n]*(1/3)**100000", "x[n]*pi**9**9"),
     *("x[n]*((9**200)**200)**200", "x[n]*1e300*1e300", "x[n] + 1e308 + 1e308", "sqrt(2)**10**9"),
@@ -239,9 +232,6 @@ def test_numbers_of_sympy_are_bounded(factor):
 def test_parameters_of_sympy_are_bounded():
     with pytest.raises(SpecError, match="out of the range of float64"):
         Operation("f", Eq(y[n], x[n] * symbols("p")), parameters={"p": 10**5000})
-
-
-# --------------------------------------------------------------------- length
 
 
 def test_a_text_and_a_statement_are_bounded():

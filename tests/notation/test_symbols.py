@@ -8,8 +8,6 @@ import pytest
 
 from derive import SpecError, parse
 
-# ------------------------------------------------------------------------------------------ symbols
-
 
 def kinds(op):
     return {t.name: t.kind for t in op.inputs}
@@ -48,9 +46,6 @@ def test_an_input_that_nothing_reads_is_warned_of():
 def test_one_name_is_one_thing(text, says):
     with pytest.raises(SpecError, match=rf"\b{says}\b"):
         parse(text)
-
-
-# ------------------------------------------------------------------------------------ unknown names
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,6 @@ from derive.notation.syntax import (
     show,
 )
 
-# ------------------------------------------------------------------------------------------- syntax
-
 a, b, c = NameSyntax("a"), NameSyntax("b"), NameSyntax("c")
 
 
@@ -61,8 +59,6 @@ def test_an_error_has_the_place_if_there_is_one():
         fail(None, "syntax", "wrong")
 
 
-# -------------------------------------------------------------------------------------------- scope
-
 i, k = Index("i", "i"), Index("k", "k")
 
 
@@ -83,9 +79,6 @@ def test_a_read_is_certain_where_both_branches_make_it():
 def test_an_argument_of_concat_has_a_letter_of_its_own():
     assert letter_of("k", {"k": Index("k", "k#1")}) == "k#1"
     assert letter_of("k", {}) == "k"
-
-
-# ---------------------------------------------------------------------------------------- unit axes
 
 
 def test_a_mask_for_all_heads():

@@ -9,8 +9,6 @@ from derive import SpecError, load, parse
 from derive.algebra.expr import Param, Size, num
 from derive.notation.union_find import Classes, SizeClasses
 
-# --------------------------------------------------------------------------------------- union find
-
 
 def classes(kind=Classes):
     made = kind()
@@ -45,9 +43,6 @@ def test_two_sizes_of_one_class_are_an_error_that_says_both():
     with pytest.raises(SpecError, match=r"index i has two sizes: 3 \(size\(i\)=3\) and n") as error:
         c.join("i", "x@0")
     assert "axis 0 of x" in str(error.value)
-
-
-# -------------------------------------------------------------------------------------- cycle check
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,6 @@ def test_overlapping_windows_are_compiled_right():
         assert torch.equal(found, wanted)
 
 
-# -------------------------------------------------------------------- gradients
-
 SHARING = {
     "x[n,i,j], z[n,(i j)]": ("y[n,(i j)] = x[n,i,j]+z[n,(i j)]", [(2, 3, 5), (2, 15)]),
     "w[i,j], z[n,(i j)], x[n,i,j]": (

@@ -66,9 +66,6 @@ def assert_same(before: Any, after: Any) -> None:
             torch.testing.assert_close(other[line.name], one[line.name], rtol=0, atol=0)
 
 
-# ------------------------------------------------------------------------ one by one
-
-
 def test_what_is_computed_twice_is_named_once():
     lines = [Line("a", Binary("+", total(exp(X)), Y)), Line("b", Binary("*", total(exp(X)), Y))]
     made = tidy(lines, TAKEN)
@@ -201,9 +198,6 @@ def test_new_names_are_numbered_as_they_appear():
     assert [line.name for line in made] == [VALUE, f"{VALUE}2", "a", "b", f"{VALUE}3", "c", "d"]
 
 
-# ------------------------------------------------------------------------- at random
-
-
 @st.composite
 def codes(draw: Any, names: tuple[str, ...], depth: int) -> Code:
     if not depth:
@@ -310,8 +304,6 @@ def test_a_reduction_with_and_without_its_axis_is_one():
     assert not any("squeeze(0, " in text(line.code) for line in alone)
 
 
-# -------------------------------------------------------------------- added products
-
 ADDED = "op f(A[i,k], B[k,j], C[i,j]) -> y\ny[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j])"
 
 
@@ -331,8 +323,6 @@ def test_a_product_that_is_read_twice_is_spelled_out():
     )
     assert_code(text, ["z = A @ B", "y = C + z"])
 
-
-# -------------------------------------------------------------------- sinking into branches
 
 p, x, T = Name("p"), Name("x"), Name("T")
 positive = Binary(">", p, Literal("0"))

@@ -255,9 +255,6 @@ def test_a_row_that_may_share_memory_does_in_a_call(row):
     assert any(found)
 
 
-# -------------------------------------------------------------------- names
-
-
 def owners(*lines, given=("x", "y")):
     aliases = Aliases(given)
     aliases.run([Line(name, torch_code(text)) for name, text in lines])
@@ -280,8 +277,6 @@ def test_one_tensor_under_two_names_is_one():
     found = owners(("a", "x.to(low)"), ("b", "a if x is None else x"), ("c", "x.mT"))
     assert found.known["a"].tensor == found.known["b"].tensor == "x" != found.known["c"].tensor
 
-
-# -------------------------------------------------------------------- uses
 
 LINES = [
     Line("a", torch_code("x.exp()")),

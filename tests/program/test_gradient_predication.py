@@ -41,9 +41,6 @@ def line(name: str, *read: str) -> Line:
     return Line(name, FunctionCall("f", tuple(map(Name, read))))
 
 
-# -------------------------------------------------------------------- what needs a line
-
-
 def needs_of(lines: list[Line], gradients: dict[str, str]) -> list[tuple[str, ...]]:
     return [x.needs for x in with_needs(lines, gradients)]
 
@@ -124,9 +121,6 @@ def test_lines_with_the_same_condition_are_one_block(program):
     made = needs_of(ordered(with_needs(lines, gradients)), gradients)
     blocks = [n for at, n in enumerate(made) if at == 0 or made[at - 1] != n]
     assert not distinct or len(set(blocks)) == len(blocks)
-
-
-# -------------------------------------------------------------------- conditions
 
 
 def evaluated(text: str, known: dict[str, Any]) -> Any:
@@ -219,8 +213,6 @@ def test_what_is_asked_is_linear_in_the_number_of_inputs(depth):
     assert all(len(alternatives) <= 1 for alternatives in asked.of.values())
 
 
-# -------------------------------------------------------------------- in a module
-
 TWO_LAYERS = """
 op network({}[n,i], needs_grad_a[i,j], b[j], V[j,k], c[k]) -> y
 a[n,j] = sum[i]({}[n,i]*needs_grad_a[i,j]) + b[j]
@@ -257,8 +249,6 @@ def test_the_names_of_a_line_are_found_in_deep_code():
     assert set(names_in(code)) == {"x", "y"}
 
 
-# -------------------------------------------------------------------- softmaxes
-
 SCORED = "op f(x[i,j], w[i,j]) -> y\ny[i] = sum[j](log_softmax[j](x[i,j])*w[i,j])"
 
 
@@ -286,8 +276,6 @@ def test_what_is_read_before_it_is_made():
     ]
     assert live_in(lines) == {"a", "c"}
 
-
-# -------------------------------------------------------------------- several results
 
 CALL = FunctionCall("_kernel", (Name("x"), wanted(3)))
 PLACES = {"a": 0, "b": 1, "c": 2, "d": 4}

@@ -28,9 +28,6 @@ def test_the_examples_of_a_rule(rule, before, after):
     assert before != after or made is given
 
 
-# -------------------------------------------------------------------- axes before a group
-
-
 @pytest.mark.parametrize("shape", [(), (1,), (2, 3), (0,)])
 def test_any_axes_of_the_group(shape):
     f = load(parse("op f(x[n,c,*q], w[*q]) -> y\n"
@@ -48,9 +45,6 @@ def test_any_axes_of_the_group(shape):
         warnings.simplefilter("ignore")
         compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x, w), wanted)
-
-
-# -------------------------------------------------------------------- positions
 
 
 DISTRIBUTED = """
@@ -76,9 +70,6 @@ def test_tensors_that_are_distributed_meet_no_plain_ones():
     command = [sys.executable, "-W", "ignore", "-c", DISTRIBUTED]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert done.stdout == "right\n", done.stderr[-2000:]
-
-
-# -------------------------------------------------------------------- older vmap
 
 
 SPECS = (

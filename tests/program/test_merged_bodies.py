@@ -44,9 +44,6 @@ def shared(segments: list[Segment]) -> list[str]:
     return [line for s in segments for line in texts(s.shared)]
 
 
-# -------------------------------------------------------------------- what is shared
-
-
 def test_a_name_becomes_that_of_the_line_that_computes_the_same():
     first = body("part = x*y", "k = part.exp()", "grad_x = k*part")
     later = body("u = y + 1", "part = u*x", "product = x*y", "e = product.exp()")
@@ -86,9 +83,6 @@ def test_a_name_of_an_equation_is_taken_over():
         "mu = x.mean(1)",
         "grad_x = x - mu",
     ]
-
-
-# -------------------------------------------------------------------- in place
 
 
 IN_PLACE = (
@@ -137,9 +131,6 @@ def test_no_line_reads_what_another_has_overwritten(order):
     assert torch.equal(whole["grad_x"], alone["grad_x"])
     assert torch.equal(whole["x"], alone["x"])
     assert torch.equal(whole["y"], alone["y"])
-
-
-# -------------------------------------------------------------------- either order
 
 
 def follows(first: Body, later: Body, made: list[Segment], results: list[str]) -> None:

@@ -21,9 +21,6 @@ def test_a_program_says_what_it_takes_saves_and_gives():
     assert program_of(parse("op f(x[i,j]) -> y\ny[j,i] = x[i,j]"), None).rearranges
 
 
-# -------------------------------------------------------------------- two backwards
-
-
 def test_what_both_read_is_saved_once_and_no_more():
     op = derive.parse("y[i] = w[i]*x[i]*sigmoid(x[i])")
     made = program_of(op, None)

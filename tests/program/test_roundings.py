@@ -102,8 +102,6 @@ def test_short_numbers_are_those_of_every_half_precision():
     assert [v for v in values if is_short(literal(v))] == [*values[:3], *values[4:9]]
 
 
-# ---------------------------------------------------------------- torch's own kernels
-
 aten, nn = torch.ops.aten, torch.nn.functional
 MASK = torch.arange(37 * 131).reshape(37, 131) % 3 == 0
 CLASSES = torch.arange(37) % 131
@@ -225,9 +223,6 @@ def test_a_call_is_exact_in_half_precision(name, dtype):
     given = tensors(name, dtype)
     found, exact = CALLS[name](*given), CALLS[name](*(x.float() for x in given))
     assert torch.equal(found, exact.to(found.dtype))
-
-
-# ---------------------------------------------------------------- modules
 
 
 class Widened(TorchDispatchMode):

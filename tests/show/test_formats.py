@@ -21,8 +21,6 @@ from derive.notation.operation import options
 from derive.reports.document import Document, as_article, titled
 from derive.show.line_breaks import PAGE, equation_lines, width
 
-# ----------------------------------------------------------------------------------------- Markdown
-
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "mse_loss"])
 def test_markdown_has_every_formula_and_step(name):
@@ -48,8 +46,6 @@ def test_text_in_markdown_is_no_markup():
     html = MarkdownIt("commonmark").render(re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL))
     assert "<em>" not in html
 
-
-# --------------------------------------------------------------------------------------------- JSON
 
 SHOWN = [
     ("softmax", "--steps"),
@@ -113,9 +109,6 @@ def test_another_answer_is_refused(schema, answers):
             assert not validator.is_valid(found), key
             entry[key] = value
     assert validator.is_valid(found)
-
-
-# ------------------------------------------------------------------------------------------ article
 
 
 @needs_tex

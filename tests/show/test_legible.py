@@ -16,8 +16,6 @@ from derive.check.checks import checks_of
 from derive.show.formula import unicode
 from derive.show.legible import by_cases, legible
 
-# ------------------------------------------------------------------------------------------ legible
-
 FORMS = {
     "y[n] = where(x[n] > 0, x[n], s*x[n])": {"x": "G[n]·where(x[n] > 0, 1, s)"},
     "y[n] = where(x[n] > 0, x[n], expm1(x[n]))": {"x": "G[n]·exp(min(x[n], 0))"},
@@ -193,8 +191,6 @@ def test_what_is_taken_away_has_no_bracket():
     d = derive.derivation(derive.parse("op f(x[n], a) -> y\ny[n] = x[n]**2 - (a*x[n] + x[n]**3)"))
     assert str(d.equations[0]) == "y[n] = x[n]² − a·x[n] − x[n]³"
 
-
-# -------------------------------------------------------------------------------------------- cases
 
 A, B, X, Y = (Access(name, ()) for name in "abxy")
 HALF = Num(Fraction(1, 2))

@@ -15,8 +15,6 @@ from derive import catalog
 from derive.algebra.expr import Param, accesses, walk
 from derive.algebra.interpret import evaluate
 
-# ------------------------------------------------------------------------------------------- powers
-
 ZERO = "op f(x[n,k]; p=3) -> y\nt[n] = sum[k](abs(x[n,k])**p)\n"
 NORM = ZERO + "y[n] = where(t[n] == 0, 0, t[n]**(1/p))"
 WINDOW = (
@@ -85,8 +83,6 @@ def test_other_powers_stay(equations):
     assert [str(f) for f in d.shown if "y[n]/" in str(f) or "/z[n]" in str(f)] == []
 
 
-# ------------------------------------------------------------------------------------------- bounds
-
 SHOWN_BOUNDS = {
     "normalize": {
         "input": "(G[*p,k,*q] − [norm[*p,*q] ≥ eps]·output[*p,k,*q]"
@@ -113,7 +109,7 @@ BOUNDED = (
 )
 
 
-def test_it_has_the_value_of_autograd():
+def test_a_quotient_by_what_is_bounded_has_the_value_of_autograd():
     (f,) = derive.derivation(derive.parse(BOUNDED)).shown
     shown = "(G[n,k] − [r[n] ≥ eps]·y[n,k]·Σₖ′ G[n,k′]·y[n,k′])/max(r[n], eps)"
     assert str(f).partition(" = ")[2] == shown
@@ -130,8 +126,6 @@ def test_it_has_the_value_of_autograd():
         found = evaluate(f.body, arrays, {"n": 3, "k": 4}, here, {"eps": 0.5})
         assert found == pytest.approx(expected[tuple(at)].item(), rel=1e-12)
 
-
-# --------------------------------------------------------------------------------------------- sums
 
 KERNEL = "op f(x[i,k], z[j,k], w[i,j]) -> y\ny = sum[i,j](w[i,j]*sum[k]((x[i,k] - z[j,k])**2))"
 GATHER = "op f(x[n,q], s[n]: int; size(g)=5) -> y\n"
@@ -171,7 +165,7 @@ WHOLE = {"s": 5, "t": 5}
 
 
 @pytest.mark.parametrize("text", SHOWN_SUMS)
-def test_and_have_the_value_that_they_had(text):
+def test_sums_that_are_rewritten_have_the_value_that_they_had(text):
     """Whatever the tensors are, by loops."""
     d = derive.derivation(derive.parse(text))
     made = np.random.default_rng(3)

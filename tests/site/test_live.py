@@ -241,8 +241,6 @@ def test_a_folder_without_the_interpreter_is_refused_with_the_command_that_bring
     assert "npm install pyodide" in done.stderr
 
 
-# ------------------------------------------------------------------------------------ in a browser
-
 in_a_browser = pytest.mark.skipif(bool(MISSING or NO_PYODIDE), reason=MISSING or NO_PYODIDE)
 
 

@@ -46,9 +46,6 @@ def with_id(root: Any, name: str) -> Any:
     return found
 
 
-# ------------------------------------------------------------------------------- the whole
-
-
 def test_every_page_is_there_and_valid(pages):
     guide = {f"guide/{p.stem}.html" for p in (ROOT / "derive" / "docs").glob("*.md")}
     own = {"index.html", "catalog.html", "op/softmax.html", "op/worst.html", "mistakes.html"}
@@ -97,9 +94,6 @@ def test_the_site_of_the_catalog(tmp_path):
     pages = {address: check_page(p.read_text("utf-8")) for address, p in files.items()}
     assert broken(out, pages) == []
     assert {f"op/{name}.html" for name in catalog.names()} < pages.keys()
-
-
-# ----------------------------------------------------------------------------- an operation
 
 
 def test_a_page_says_what_the_engine_says(pages):
@@ -151,9 +145,6 @@ def test_text_of_a_spec_is_no_markup(tmp_path):
     root = check_page(text)
     assert 'An <b>operation</b> & a "text".' in words(root)
     assert not [e for e in root.iter(f"{HTML}b") if words(e) == "operation"]
-
-
-# --------------------------------------------------------------------------------- commands
 
 
 def test_a_site_of_two_files_and_a_second_time(tmp_path):
@@ -213,9 +204,6 @@ def test_the_pages_of_the_guide_lead_to_the_next(pages):
     assert documents.in_order()[0] == "guide/index.html"
     assert len(onward("guide/notation.html")) == 2
     assert onward("guide/contributing.html") == []
-
-
-# ------------------------------------------------------------------------------------ parts
 
 
 @each_row(

@@ -12,8 +12,6 @@ from torch import nn
 import derive
 from derive.tracing.cost_report import CallCost, Fact, Report, Row, cost_of, dearer
 
-# -------------------------------------------------------------------------------------- cost report
-
 
 class Chooses(nn.Module):
     """It cannot be read: what runs depends on a value."""
@@ -91,9 +89,6 @@ def test_the_table_is_aligned():
 def test_a_plain_module_is_an_error():
     with pytest.raises(derive.DeriveError, match=r"neither a model that derive\.replace returned"):
         derive.report(nn.Linear(2, 2))
-
-
-# ---------------------------------------------------------------------------------------- call cost
 
 
 def test_what_is_counted():

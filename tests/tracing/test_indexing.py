@@ -10,8 +10,6 @@ from kit.reads import assert_read
 import derive
 from derive.tracing.read import reading
 
-# ------------------------------------------------------------------------------------------- ragged
-
 
 def r(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))

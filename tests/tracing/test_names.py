@@ -14,8 +14,6 @@ import derive
 from derive.tracing.names import notation_name, spelled
 from derive.tracing.read import reading
 
-# -------------------------------------------------------------------------------------------- names
-
 
 def _private(_x, pi, mean):
     return _x * pi + mean.mean()
@@ -145,9 +143,6 @@ def test_an_index_and_an_equation_have_two_names():
 def test_letters_that_are_given_come_first():
     made = reading(unpacked, torch.randn(2, 3, 4), torch.randn(4, 5), letters={"x": "ijk"})
     assert "x[i,j,k]" in made.text
-
-
-# ----------------------------------------------------------------------------------------- literals
 
 
 @each_row(

@@ -7,8 +7,6 @@ import torch
 
 import derive
 
-# -------------------------------------------------------------------------------------- unsupported
-
 
 def most_frequent(x):
     return x - x.mode(1, keepdim=True).values

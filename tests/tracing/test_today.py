@@ -11,8 +11,6 @@ from kit.reads import assert_read
 
 import derive
 
-# ------------------------------------------------------------------------------------------- heads
-
 
 def tail(x):
     return torch.cat([x[:, :4].tanh(), x[:, 4:]], -1)
@@ -65,9 +63,6 @@ def by_views(q, k, v):
         return x[:, :, None, :, :].expand(b, h, n, t, d).reshape(b, h * n, t, d)
 
     return F.scaled_dot_product_attention(q, repeated(k), repeated(v))
-
-
-# ------------------------------------------------ pairs of a batch, and rows that end elsewhere
 
 
 def paired(a, b):
@@ -139,9 +134,6 @@ def windows(x):
     x = (x @ x.transpose(1, 2)).softmax(-1) @ x
     x = x.view(b, h // 2, w // 2, 2, 2, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
     return torch.roll(x, (1, 1), (1, 2))
-
-
-# ----------------------------------------------------------- steps of a state, losses and updates
 
 
 def rwkv(r, w, v, k, a, kappa, state):

@@ -100,9 +100,6 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-# -------------------------------------------------------------------- layout
-
-
 def test_the_top_level_is_what_the_design_draws():
     known = run("git", "ls-files", "--cached", "--others", "--exclude-standard")
     if known.returncode:
@@ -247,9 +244,6 @@ def test_functions_and_classes_are_small():
     assert not large
 
 
-# ------------------------------------------------------------ what must not be
-
-
 def test_no_evaluation_and_no_calculus_of_sympy():
     """Text is never run, and SymPy's own substitution and derivatives capture summed indices.
 
@@ -306,9 +300,6 @@ def test_no_file_of_the_engine_names_an_operation_that_is_no_function_of_the_not
                 assert found not in names, place(path, node)
 
 
-# ------------------------------------------------------------------- templates
-
-
 def test_a_template_only_places_and_indents():
     allowed = {"Template", "Output", "TemplateData", "Name", "Getattr", "For"}
     environment = Environment(autoescape=False)
@@ -316,9 +307,6 @@ def test_a_template_only_places_and_indents():
         tree = environment.parse(path.read_text(encoding="utf-8"))
         assert {type(node).__name__ for node in (tree, *tree.find_all(nodes.Node))} <= allowed
         assert all(not loop.else_ and loop.test is None for loop in tree.find_all(nodes.For))
-
-
-# ------------------------------------------------------------------- blindness
 
 
 def names_of(op: Operation) -> list[str]:
@@ -540,9 +528,6 @@ def assert_blind(op):
         predicated_lines._of_lines.cache_clear()
         assert anonymous(source(renamed(op))) == anonymous(source(op))
     predicated_lines._of_lines.cache_clear()
-
-
-# ----------------------------------------------------------------- determinism
 
 
 WRITTEN = """

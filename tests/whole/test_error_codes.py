@@ -66,9 +66,6 @@ def test_the_example_has_this_code_and_the_mended_one_has_none(code):
     assert wrong[-1] < len(own) - 1, "the mended example is missing"
 
 
-# ------------------------------------------------------------------------ where errors are made
-
-
 @cache
 def nodes(path: Path) -> Sequence[ast.AST]:
     return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
@@ -122,9 +119,6 @@ def test_every_error_has_a_kind_where_it_is_made():
 def test_every_kind_is_the_one_of_some_error():
     used = {kind.value for p in RAISING for _, kind in made(p) if isinstance(kind, ast.Constant)}
     assert used == set(KINDS)
-
-
-# ------------------------------------------------------------------------ the message
 
 
 def test_the_code_ends_the_first_line():

@@ -46,9 +46,6 @@ def is_png(path: Path) -> bool:
     return path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
-# ------------------------------------------------------------------------ data
-
-
 def test_the_names_of_the_seed_give_its_counts_and_its_first_loss():
     if not SEED_NAMES.is_file():
         pytest.skip("the names of seed 004 are not here")
@@ -132,9 +129,6 @@ def test_a_missing_file_is_named(tmp_path, capsys):
     assert err.startswith("makemore: ")
     assert "No such file" in err
     assert "none.txt" in err
-
-
-# -------------------------------------------------------------------- training
 
 
 def seed_loss(parameters, X, Y):
@@ -225,9 +219,6 @@ def test_names_are_sampled_from_the_distribution_of_the_next_character(small):
     assert model.sample(calibrated, generator) == [0]
     calibrated["b2"][3] = 2e4
     assert model.sample(calibrated, generator) == [3] * model.LONGEST
-
-
-# ------------------------------------------------------------------ the program
 
 
 def test_a_run_prints_counts_losses_and_names_and_draws_the_curve(names, tmp_path, capsys):
@@ -334,9 +325,6 @@ def test_a_missing_library_is_named_with_the_extra_that_has_it(library, tmp_path
     assert done.stderr == wanted
 
 
-# ------------------------------------------------------------------- the curve
-
-
 def test_the_curve_is_the_mean_of_the_logarithms_over_windows():
     assert curve.window_means([10, 1000, 100, 100, 0.1], 2) == pytest.approx([2, 2, -1])
     assert curve.window_means([0.0], 1) == [-12]
@@ -356,9 +344,6 @@ def test_a_curve_that_fails_half_way_leaves_the_former_one(tmp_path, monkeypatch
         curve.write_curve([1.0], out)
     assert out.read_bytes() == former
     assert [p.name for p in tmp_path.iterdir()] == ["curve.png"]
-
-
-# ----------------------------------------------------------- softmax regression
 
 
 def test_softmax_regression_learns_the_digits_on_generated_functions(capsys):

@@ -120,9 +120,6 @@ def test_no_line_grows(name):
     assert max(map(len, many.splitlines())) <= max(map(len, few.splitlines()))
 
 
-# -------------------------------------------------------------------- the same gradients
-
-
 def arrays(op: Any, requires_grad: Any = None) -> dict[str, Any]:
     """Inputs of different extents, some of which want their gradients."""
     sizes = {e.name: 2 + n for n, e in enumerate(op.extents)}
@@ -230,9 +227,6 @@ def test_conditions_that_guard_the_reads_of_the_next_are_written_once_each():
 
     few, many = (len(source(of(depth))) for depth in (6, 12))
     assert many < 2.5 * few
-
-
-# -------------------------------------------------------------------- one deep or wide equation
 
 
 def nested(function: str, depth: int) -> str:

@@ -74,9 +74,6 @@ def gradient_lines(
     return len(whole) - len(alone)
 
 
-# ------------------------------------------------------------------ by hand
-
-
 def cross_entropy_by_hand(logits: Any, Y: Any) -> Any:
     dlogits = F.softmax(logits, 1)
     dlogits[range(n), Y] -= 1
@@ -121,9 +118,6 @@ def batch_norm_by_hand(bnraw: Any, bnvar_inv: Any, bngain: Any, dhpreact: Any) -
     return dhprebn, dbngain, dbnbias
 
 
-# -------------------------------------------------------------------- values
-
-
 @pytest.fixture(name="scores")
 def _scores() -> tuple[Any, Any]:
     """Logits and the classes that are right."""
@@ -140,8 +134,6 @@ def _hidden_layer() -> tuple[Any, Any, Any, Any]:
     x, gain, bias, G = (torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes)
     return x, gain, bias, G
 
-
-# ------------------------------------------------------------- cross entropy
 
 CROSS_ENTROPIES = {
     "log_softmax": """op f(logits[n,c], Y[n]: int) -> loss
@@ -226,8 +218,6 @@ def test_backward_of_cross_entropy_with_options(weighted):
     loss = derive.load(catalog.find("cross_entropy"))(logits, Y, weight, label_smoothing=smoothing)
     assert len(in_backward(n * classes, loss, [logits], None)) <= len(by_hand)
 
-
-# ---------------------------------------------------------------- batch norm
 
 SPELLED_OUT = """op f(hprebn[n,j], bngain[j], bnbias[j]; eps=1e-5) -> hpreact
 bnmeani[0,j] = sum[n](hprebn[n,j])/size(n)

@@ -21,9 +21,6 @@ def mask_of(*lengths: int, size: int) -> Tensor:
     return torch.arange(size) < torch.tensor(lengths)[:, None]
 
 
-# ----------------------------------------------------------------------------------- preferences
-
-
 def dpo(p: Tensor, q: Tensor, r: Tensor, s: Tensor, beta: float, label_smoothing: float,
         reduction: str) -> Tensor:  # fmt: skip
     right = torch.full_like(p, 1 - label_smoothing)
@@ -57,9 +54,6 @@ def simpo(chosen: Tensor, rejected: Tensor, chosen_mask: Tensor, rejected_mask: 
     better = (chosen * chosen_mask).sum(1) / chosen_mask.sum(1)
     worse = (rejected * rejected_mask).sum(1) / rejected_mask.sum(1)
     return reduced(F.softplus(gamma - beta * (better - worse)), reduction)
-
-
-# ------------------------------------------------------------------------------ losses of a model
 
 
 def cox(log_hazard: Tensor, time: Tensor, event: Tensor) -> Tensor:
@@ -136,9 +130,6 @@ def vicreg(first: Tensor, second: Tensor, invariance: float, variance: float, co
     return invariance * near + variance * spread + covariance * sum(off)
 
 
-# ---------------------------------------------------------------------------------------- layers
-
-
 def latent(
     q: Tensor, turned: Tensor, c: Tensor, key: Tensor, Wk: Tensor, Wv: Tensor, scale: float
 ) -> Tensor:
@@ -171,9 +162,6 @@ def dora(x: Tensor, weight: Tensor, A: Tensor, B: Tensor, magnitude: Tensor, bia
          alpha: float) -> Tensor:  # fmt: skip
     V = weight + alpha / len(A) * (B @ A)
     return F.linear(x, magnitude[:, None] * V / V.norm(dim=1, keepdim=True).detach(), bias)
-
-
-# ------------------------------------------------------------------------- scenes and quantization
 
 
 def ssim(first: Tensor, second: Tensor, window: Tensor, data_range: float) -> Tensor:

@@ -50,7 +50,6 @@ from kit.right.surrogates import (
 from kit.seeded.words import BOUND, MISSING, TERM, TURNED
 
 MISTAKES = [
-    # ---- quantizers
     (RoundThrough, "return g", "return 0 * g", "x", r"\b0\b"),
     (SignClipped, " * (x.abs() <= 1)", "", "x", BOUND),
     (LearnedStepSize, "dw = g * inside", "dw = g", "w", BOUND),
@@ -63,7 +62,6 @@ MISTAKES = [
     (HardChoice, "(g - inner) / ctx.temperature", "(g - inner)", "logits", r"temperature"),
     (HardChoice, "(g - inner)", "g", "logits", TERM),
     (TernaryWeights, "1.5", "1.0", "w", None),
-    # ---- surrogates
     (SpikeArctan, "ctx.alpha / 2 /", "ctx.alpha /", "v", r"factor 2 is too many"),
     (SpikeArctan, "math.pi / 2 *", "math.pi *", "v", r"factor 2|stands where"),
     (SpikeSigmoid, "g * ctx.slope * s", "g * s", "v", r"factor slope is missing"),
@@ -71,7 +69,6 @@ MISTAKES = [
     (LeakyNeuron, "ctx.leak * carried", "carried", "current", r"leak"),
     (GradientReversal, "-ctx.weight * g", "ctx.weight * g", "x", r"sign is wrong"),
     (GradientScale, "g * ctx.factor", "g", "x", r"factor factor is missing|factor"),
-    # ---- graphs
     (
         NeighborSum,
         "edges[0], g[edges[1]]",
@@ -100,7 +97,6 @@ MISTAKES = [
         "table",
         r"≠|padding|mask",
     ),
-    # ---- protocols
     (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"slope|[<≤>≥]"),
     (SavedOutput, "(1 - y * y)", "(1 - y)", "x", r"stands where|factor"),
     (TopChoices, "(2 * gx).scatter_add(-1, places, gv)", "2 * gx", "x", r"\bgv\b"),

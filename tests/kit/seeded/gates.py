@@ -47,7 +47,6 @@ from kit.right.scans import (
 from kit.seeded.words import MANY, MISSING, STATE, SWAPPED, TERM
 
 MISTAKES = [
-    # ---- gates
     (SwiGLUHalves, "(1 + gate * (1 - s))", "gate * (1 - s)", "x", TERM),
     (SwiGLUHalves, "(grad_gate, grad_up)", "(grad_up, grad_gate)", "x", SWAPPED),
     (SwiGLUHalves, "grad_output * gate * s", "grad_output * s", "x", MISSING),
@@ -82,7 +81,6 @@ MISTAKES = [
     (LSTMCell, "dc * f", "dc", "c", MISSING),
     (GRUCell, "dz, dn * r]", "dz, dn]", "gh", MISSING),
     (GRUCell, "g * (h - n)", "g * (n - h)", "gi", r"sign"),
-    # ---- scans
     (CumulativeSum, "_reversed_cumsum(g, ctx.dim)", "g.cumsum(ctx.dim)", "x", None),
     (ExclusiveCumulativeSum, " - grad_output", "", "x", TERM + r"|[≤<≥>]"),
     (LogCumulativeSumExp, "x[..., None, :] - y[..., :, None]", "x[..., None, :]", "x", None),
@@ -104,7 +102,6 @@ MISTAKES = [
     (DeltaRule, "dS - derror[..., None] * k[:, t, None, :]", "dS", "v", TERM),
     (TokenShift, "glast[:, None]", "torch.zeros_like(glast)[:, None]", "x", r"glast"),
     (TokenShift, "torch.cat([gm[:, 1:], glast[:, None]], 1)", "gm", "x", None),
-    # ---- rotary embeddings
     (RotaryHalves, "_rotated_back(g * sin)", "_rotated(g * sin)", "x", r"sign"),
     (RotaryHalves, "g * sin", "g * cos", "x", r"stands where|factor"),
     (RotaryPair, "dk * c + _rotated_back(dk * s)", "dk * c", "k", TERM),
@@ -114,7 +111,6 @@ MISTAKES = [
     (RotaryCached, "gb * cos - ga * sin", "gb * cos", "x", TERM),
     (RotaryPartial, "* sin), rest)", "* sin), torch.zeros_like(rest))", "x", r"missing|rest|0"),
     (RotaryByAngle, "gb * ya - ga * yb", "gb * ya + ga * yb", "theta", r"sign"),
-    # ---- convolutions
     (CausalConvolution, "weight.flip(1)[:, None]", "weight[:, None]", "x", r"flip|stands where"),
     (
         CausalConvolution,

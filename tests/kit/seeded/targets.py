@@ -31,7 +31,6 @@ from kit.right.losses import (
 from kit.seeded.words import ADDED, MASK, MISSING, TERM
 
 MISTAKES = [
-    # ---- losses
     (MaskedCrossEntropy, " * kept[:, None]", "", "logits", MASK),
     (MaskedCrossEntropy, "g / count", "g / len(place)", "logits", r"count|factor|size"),
     (MaskedCrossEntropy, "(grad, -1.0)", "(grad, 1.0)", "logits", r"sign"),
@@ -93,7 +92,6 @@ MISTAKES = [
     ),
     (ReducedHuber, ".clamp(-ctx.delta, ctx.delta)", "", "x", r"delta|clamp"),
     (ReducedHuber, "return slope, -slope", "return slope, slope", "y", r"sign is wrong"),
-    # ---- chunks
     (ChunkedLinearCrossEntropy, "dweight += d.t()", "dweight = d.t()", "weight", ADDED),
     (
         ChunkedLinearCrossEntropy,

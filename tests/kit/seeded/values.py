@@ -60,7 +60,6 @@ from kit.right.structured import (
 from kit.seeded.words import MISSING, TERM, TURNED
 
 MISTAKES = [
-    # ---- matrices
     (MatrixInverse, "y.mT @ g @ y.mT", "y @ g @ y", "a", TURNED),
     (MatrixInverse, "-(y.mT", "(y.mT", "a", r"sign is wrong"),
     (LinearSolve, "solve(a.mT, g)", "solve(a, g)", "b", TURNED),
@@ -86,7 +85,6 @@ MISTAKES = [
     (SymmetricForm, "return 2 * g", "return g", "x", r"factor 2 is missing"),
     (MatrixPower, "range(last + 1)", "range(last)", "a", r"missing|sum"),
     (GramSchmidtPair, "2 * share", "share", "a", r"factor 2 is missing"),
-    # ---- norms
     (RMSNormFloat32, "(gw * xhat).mean", "(gw * xhat).sum", "x", r"factor 1/size\(.*\) is missing"),
     (LayerNormFloat64, "wide * (1 + weight.double())", "wide * weight.double()", "x", TERM),
     (GroupNorm, "shared = d.mean(-1, keepdim=True) + xhat", "shared = xhat", "x", TERM),
@@ -102,7 +100,6 @@ MISTAKES = [
     (DynamicTanh, "(d * x).sum()", "d.sum()", "alpha", r"factor x.* is missing"),
     (DynamicTanh, "return d * alpha", "return d", "x", r"factor alpha is missing"),
     (HeadNorm, "(g * u).sum(-1)", "(d * u).sum(-1)", "gain", r"factor gain.* is too many"),
-    # ---- columns
     (
         PlanarCross,
         "[g * b[..., 1], -g * b[..., 0]]",
@@ -130,7 +127,6 @@ MISTAKES = [
     ),
     (BinaryMargin, "[d, -d]", "[d, d]", "z", r"sign"),
     (HomogeneousProjection, "-(dxy * y)", "-(g * y)", "points", MISSING),
-    # ---- structured arguments
     (LogGammaRatio, "torch.digamma(b) - both", "torch.digamma(b)", "b", TERM),
     (PositivePower, "g * p * y / x", "g * y / x", "x", r"factor p.* is missing"),
     (PositivePower, " * x.log()", "", "p", MISSING),

@@ -207,8 +207,6 @@ def test_a_window_that_is_not_certain_to_lie_on_the_axis():
             f(x, tensor(3), tensor(2), p=p)
 
 
-# ------------------------------------------------------------------------------- the windows
-
 T, K = Index("i", "i"), Index("k", "k")
 
 
@@ -243,8 +241,6 @@ def test_what_is_no_window():
     same = Bounds(given_sizes([Extent("u"), Extent("i")]))
     assert sliding(same, T + Index("j", "u"), "u", T) is None
 
-
-# ------------------------------------------------------------------------- sums over equalities
 
 EQUALITIES = [
     "op f(x[t], z[u]) -> y\ny[u] = z[u]*sum[t]([u == t+2]*x[t])",

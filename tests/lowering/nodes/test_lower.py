@@ -238,9 +238,6 @@ def test_the_catalog(op, option):
     assert_code_is_the_equations(op, option, made.tensors, made.parameters)
 
 
-# ---------------------------------------------------------------------- no wrapping
-
-
 @pytest.mark.parametrize("position", [-1, 4])
 @pytest.mark.parametrize("name", ["rows", "an element of each row", "one position twice"])
 def test_a_position_out_of_range_is_an_error(name, position):

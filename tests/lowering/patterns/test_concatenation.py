@@ -188,9 +188,6 @@ def test_the_family_of_checks(text, columns):
     assert [c for c in checks_of(op, load(op), columns=columns) if not c.ok] == []
 
 
-# ------------------------------------------------------------- recognised or not, it is the same
-
-
 nothing_recognised = partial(
     without,
     *("window", "every n-th", "guarded window", "run", "places along several axes"),
@@ -272,9 +269,6 @@ def test_random_runs_equal_the_general_lowering(seed):
     op, made = by_loops(PROGRAMS[seed].text, tensors)
     if all(a.size for a in (*tensors.values(), *made.values())):
         assert_the_same(op, tensors)
-
-
-# --------------------------------------------------------------------------------- empty pieces
 
 
 @pytest.mark.parametrize("sizes", [(0, 3, 2), (3, 0, 2), (2, 3, 0), (0, 0, 4), (0, 0, 0)], ids=str)

@@ -382,9 +382,6 @@ def test_the_formula_stays_as_it_is():
     ]
 
 
-# ------------------------------------------------------------------------------ against torch
-
-
 def assert_as_torch(made, wanted, inputs, **tolerance):
     """Values and first gradients."""
     torch.testing.assert_close(made, wanted, **tolerance)
@@ -539,9 +536,6 @@ def test_a_read_beside_the_axis_is_an_error():
     assert f(tensor(7), tensor(3), tensor(4)).shape == (4,)
     with pytest.raises(RuntimeError):
         f(tensor(7), tensor(3), tensor(6))
-
-
-# ------------------------------------------------------------- recognised or not, it is the same
 
 
 def assert_the_same(text, tensors, parameters):
