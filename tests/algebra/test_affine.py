@@ -1,7 +1,5 @@
 """Affine positions and the polynomials in sizes that are their coefficients."""
 
-from __future__ import annotations
-
 from derive.algebra.affine import Polynomial, affine, room
 from derive.algebra.expr import Access, Call, Index, Not, Param, Rel, Size, num
 

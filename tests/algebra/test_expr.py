@@ -1,7 +1,5 @@
 """Expressions: what is bound in them is not free."""
 
-from __future__ import annotations
-
 import pickle
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The nested form: equal to the flat one, found again from itself, and what an expert writes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

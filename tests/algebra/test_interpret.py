@@ -1,7 +1,5 @@
 """Loops over NumPy arrays: each node by what it means, conditions before what they guard."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

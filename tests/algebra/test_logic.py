@@ -1,7 +1,5 @@
 """Conditions that share an index have to hold for the same value of it."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Index, Rel, num
 from derive.algebra.logic import connected
 

@@ -1,7 +1,5 @@
 """Matching up to names of indices."""
 
-from __future__ import annotations
-
 from hypothesis import assume, given, settings
 from kit.equations import expressions, flat, index
 

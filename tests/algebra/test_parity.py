@@ -1,7 +1,5 @@
 """Pairwise terms f(x[i] - x[j]) of one tensor: their gradient computes each f' once."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 

@@ -1,7 +1,5 @@
 """The flat form: canonical, free of capture, and equal to what it was made from."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

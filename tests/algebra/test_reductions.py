@@ -1,7 +1,5 @@
 """The table of reductions, held against torch, the oracle and what a person writes."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

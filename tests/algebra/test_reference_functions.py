@@ -1,7 +1,5 @@
 """Scalar functions that NumPy lacks: at poles and kinks, and against torch between them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Reductions of Python numbers: of nothing, at ties, and of nan."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The simplifier: rules to their fixed point, each pass a logged step of equal value."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Access, Delta, Index
 from derive.algebra.poly import atom, make_term, poly
 from derive.algebra.rules import CONTRACT, DELTA_RULES, eliminate_deltas, simplify

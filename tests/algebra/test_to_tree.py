@@ -1,7 +1,5 @@
 """The flat form as nested nodes: a term is number times sum of a product."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Access, Add, Index, Mul, Num, Reduce, num
 from derive.algebra.factor import to_tree
 from derive.algebra.poly import ZERO, add, atom, make_term, poly

@@ -1,7 +1,5 @@
 """The mistakes of the guide's page ``found``: the correction of each is right."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from runpy import run_module

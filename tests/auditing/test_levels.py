@@ -1,7 +1,5 @@
 """What is judged, at which inputs, and how wrong it is: wrong, fragile or a remark."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

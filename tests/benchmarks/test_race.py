@@ -1,7 +1,5 @@
 """The race: its command, and what it counts. No time is asserted."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from dataclasses import replace

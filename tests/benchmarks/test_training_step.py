@@ -7,8 +7,6 @@ process with a pause between; the figure is the ratio of the minima, which depen
 it is reported, and what is asserted is that all take the same steps.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """What equations are to an index that is taken in blocks, and why some indices cannot be."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 

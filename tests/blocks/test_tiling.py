@@ -1,7 +1,5 @@
 """An operation as stages: what each is given, and what becomes of what it makes."""
 
-from __future__ import annotations
-
 from derive import parse
 from derive.blocks.tiling import block_plan
 

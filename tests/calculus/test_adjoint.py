@@ -1,7 +1,5 @@
 """Reverse mode over the lets: one adjoint an equation, one gradient an input."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Under canonical names nothing of a person's is left, and the way back is known."""
 
-from __future__ import annotations
-
 import re
 
 from derive import parse

@@ -1,7 +1,5 @@
 """A bracket that another part of its term implies is gone; slopes of what is rectified."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

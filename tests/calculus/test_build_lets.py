@@ -1,7 +1,5 @@
 """The equations of an operation as lets: in order, with those that the engine makes."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

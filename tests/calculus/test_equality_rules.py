@@ -1,7 +1,5 @@
 """Sums in which a bracket leaves one term, at a number, an index or an element."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

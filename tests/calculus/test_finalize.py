@@ -1,7 +1,5 @@
 """Shifted deltas and lookups are solved last, each with its step."""
 
-from __future__ import annotations
-
 from derive import derivation, parse
 
 

@@ -1,7 +1,5 @@
 """Nested equations to sums of products, of the same value; reductions become lets."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A sum that takes nothing is 0, whatever multiplies it; a mean of nothing is nan."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

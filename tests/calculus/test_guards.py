@@ -1,7 +1,5 @@
 """Conditions as conjunctions: what of them is certain, and what stands beside a factor."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """An adjoint keeps a name where it pays: read once and cheap to write out, it is opened."""
 
-from __future__ import annotations
-
 from derive import derivation, parse
 from derive.calculus.adjoint import differentiate
 from derive.calculus.build_lets import flatten_operation

@@ -1,7 +1,5 @@
 """Let-definitions: in order, equal reductions once, read at any positions."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

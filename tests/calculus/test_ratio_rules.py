@@ -1,7 +1,5 @@
 """A sum cancels against the name that it defines, and against a power of itself."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Gradients of positions on a ring read at a position on the ring, as an expert writes them."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 

@@ -1,7 +1,5 @@
 """Shares and their logarithms are found by structure, and what is compared with its mean."""
 
-from __future__ import annotations
-
 import pytest
 from kit.equations import index
 

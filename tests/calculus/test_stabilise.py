@@ -1,7 +1,5 @@
 """Stable forms: equal to what was written, right far out, and found only where they hold."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

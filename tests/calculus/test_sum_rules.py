@@ -1,7 +1,5 @@
 """Sums with a value that the definitions give: a softmax sums to 1, its gradient to 0."""
 
-from __future__ import annotations
-
 import pytest
 
 from derive import derivation, parse

@@ -1,7 +1,5 @@
 """Values that are the same with two indices exchanged, in gradients of sums over pairs."""
 
-from __future__ import annotations
-
 import re
 
 from kit.each import each_row

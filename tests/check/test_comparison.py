@@ -1,7 +1,5 @@
 """Gradients held against autograd: a person's own, and those of generated code; the command."""
 
-from __future__ import annotations
-
 import doctest
 import json
 import math

@@ -1,7 +1,5 @@
 """The oracle, held against independent NumPy formulas."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The reference is the oracle's values with torch's gradients, and shares nothing with the code."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import warnings

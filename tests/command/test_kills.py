@@ -1,7 +1,5 @@
 """Killed at any moment, ``derive generate`` leaves modules of one version, or what is completed."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """``derive new``, ``--watch`` and the pager."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Its compiled library, which defines its operators, does not load there, and it d
 as it is imported: with those defined, all that is Python in it is there.
 """
 
-from __future__ import annotations
-
 import torch
 
 try:

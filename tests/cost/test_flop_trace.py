@@ -1,7 +1,5 @@
 """Code followed with shapes in place of tensors: the shape of every name is the tensor's."""
 
-from __future__ import annotations
-
 import pytest
 
 from derive import derivation, parse

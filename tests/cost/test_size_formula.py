@@ -1,7 +1,5 @@
 """Numbers that are formulas in sizes: printed by degree, divided, compared term by term."""
 
-from __future__ import annotations
-
 from derive.algebra.poly import add, constant, mul
 from derive.cost.size_formula import Amount, covers, degree, size_of
 

@@ -1,7 +1,5 @@
 """Means weighted by a softmax of products, found by the structure of equations."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row, some_now
 from kit.lowered import assert_right

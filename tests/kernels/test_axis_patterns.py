@@ -1,7 +1,5 @@
 """Instances of equations that sum along an axis."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.unwritten import first_order

@@ -1,7 +1,5 @@
 """Which arguments make an equation another: by whatever names and in whatever form it is told."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lines import made, named, run

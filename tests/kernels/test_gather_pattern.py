@@ -1,7 +1,5 @@
 """Instances of equations that read at the place which an integer tensor says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

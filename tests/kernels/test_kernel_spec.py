@@ -1,7 +1,5 @@
 """A row: what its equation is of, and the code of its call."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lines import made, named, run

@@ -1,7 +1,5 @@
 """Normalisations are found however they are written, and their derivatives are right."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

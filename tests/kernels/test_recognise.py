@@ -1,7 +1,5 @@
 """Kernels in operations of any kind: where they stand, and that values and gradients are right."""
 
-from __future__ import annotations
-
 import warnings
 from itertools import product
 

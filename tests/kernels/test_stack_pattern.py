@@ -1,7 +1,5 @@
 """Instances of equations of which each position of a short axis is an argument."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

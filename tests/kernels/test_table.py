@@ -1,7 +1,5 @@
 """Each kernel against loops over its equation: a row is proved here."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from itertools import product

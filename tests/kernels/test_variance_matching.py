@@ -1,7 +1,5 @@
 """What is normalised is found through the names that it is told in."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from derive.algebra.expr import Access, Index, tensors

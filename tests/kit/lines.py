@@ -1,7 +1,5 @@
 """The lines of a generated module, and a call of it."""
 
-from __future__ import annotations
-
 import ast
 import warnings
 from contextlib import ExitStack

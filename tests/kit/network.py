@@ -1,7 +1,5 @@
 """The network of seed 004, written out in torch."""
 
-from __future__ import annotations
-
 import torch
 
 from derive import catalog

@@ -1,7 +1,5 @@
 """A forward gives the results of its kernels that the backward reads."""
 
-from __future__ import annotations
-
 import torch
 from kit.unwritten import first_order
 

@@ -1,7 +1,5 @@
 """Outputs and gradients in one function, each computed once, without autograd."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

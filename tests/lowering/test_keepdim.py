@@ -1,7 +1,5 @@
 """Axes that flags keep: their places, whatever the order of an output's axes is."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Tensors look otherwise from outside: groups as their axes, composites as one."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lowered import assert_code

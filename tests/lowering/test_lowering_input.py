@@ -1,7 +1,5 @@
 """What forward and backward have in common."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

@@ -1,7 +1,5 @@
 """The code of an operation: what runs forward, what is kept, and what runs backward."""
 
-from __future__ import annotations
-
 from derive import parse
 from derive.lowering.lowering_input import integers_of
 from derive.pipeline import program_of

@@ -1,7 +1,5 @@
 """A graph leads through what the forward keeps: no input for it alone, nor a second text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """What the forward has computed is read by the backward where no graph of it is wanted."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.unwritten import first_order

@@ -1,7 +1,5 @@
 """The code of tangents, for whatever operation: against the loops, and against the gradients."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The positions of the largest, kept by the forward for the first derivative."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

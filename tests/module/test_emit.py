@@ -1,7 +1,5 @@
 """Programs written by hand to exact text; the text of code; formatting of every source."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The derivative of a product: a quotient only where that loses nothing."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 from kit.texts import source

@@ -1,7 +1,5 @@
 """What the notation does not say ends in an error that names the nearest thing that it says."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

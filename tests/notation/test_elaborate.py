@@ -1,7 +1,5 @@
 """Bodies: names get their meaning, and what is composed its definition."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What a condition excludes is not read: its position carries the condition, unless it is safe."""
 
-from __future__ import annotations
-
 import warnings
 
 from derive import parse

@@ -1,7 +1,5 @@
 """Heads for what SymPy lacks: never evaluated, their indices last and a condition by name."""
 
-from __future__ import annotations
-
 import pytest
 import sympy
 from sympy import Eq, IndexedBase, symbols

@@ -1,7 +1,5 @@
 """An operation is complete: each index has a size, each tensor a kind, each parameter a place."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

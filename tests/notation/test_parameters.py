@@ -1,7 +1,5 @@
 """What follows the semicolon: parameters, defaults, choices, run-time axes."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Quotients rounded down and remainders of positions and integers."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from sympy import Eq, IndexedBase, symbols

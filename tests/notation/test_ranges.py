@@ -1,7 +1,5 @@
 """The range of an index in affine positions is the largest that keeps them on their axes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

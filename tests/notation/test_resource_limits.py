@@ -1,7 +1,5 @@
 """How much an operation may be: each limit ends in an error that says it and what to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from derive import SpecError, parse

@@ -1,7 +1,5 @@
 """How many axes a tensor has is one number, and a group stays a group."""
 
-from __future__ import annotations
-
 import pytest
 
 from derive import SpecError, parse

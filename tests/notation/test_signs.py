@@ -1,7 +1,5 @@
 """A formula is read as it is printed: signs, subscripts, primes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """One letter, one size: where it is read, and what follows for the others."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

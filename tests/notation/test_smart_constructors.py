@@ -1,7 +1,5 @@
 """Sums, products and powers fold numbers, and nothing else."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

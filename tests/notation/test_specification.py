@@ -1,7 +1,5 @@
 """The operations of a file, of text or of Python; an error names the file."""
 
-from __future__ import annotations
-
 import os
 import sys
 

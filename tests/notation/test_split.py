@@ -1,7 +1,5 @@
 """The same operation with one index for each axis computes the same numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from derive import derivation, parse

@@ -1,7 +1,5 @@
 """Which name is what: each stands for one thing, found by its use or declared."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """SymPy knows a sum over a bare index, whichever of SymPy and derive is imported first."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

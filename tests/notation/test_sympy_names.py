@@ -1,7 +1,5 @@
 """Which symbols of SymPy equations are indices, and which are sizes."""
 
-from __future__ import annotations
-
 from sympy import Eq, Idx, IndexedBase, Sum, symbols
 
 import derive

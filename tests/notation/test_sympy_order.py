@@ -1,7 +1,5 @@
 """SymPy has lost the order in which sums and products were written; one is chosen."""
 
-from __future__ import annotations
-
 from sympy import Eq, IndexedBase, symbols
 
 import derive

@@ -1,7 +1,5 @@
 """SymPy expressions are what the text of the same form is."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """What was written: its text comes back, with the brackets that it needs."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """The algebra as SymPy: numbers of it are those of the formula."""
 
-from __future__ import annotations
-
 import pytest
 import sympy
 

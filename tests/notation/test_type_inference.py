@@ -1,7 +1,5 @@
 """Which tensors hold numbers, integers or truths: declared, or found by their use."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Classes of letters and axes of one size: known by their first key, in order."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

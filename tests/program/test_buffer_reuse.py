@@ -1,7 +1,5 @@
 """What is written over what: only tensors made here, of one shape, that nothing reads later."""
 
-from __future__ import annotations
-
 from kit.each import each_row
 from kit.torch_code import torch_code
 

@@ -1,7 +1,5 @@
 """Code says nothing twice, and computes nothing that is known when it is written."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

@@ -1,7 +1,5 @@
 """A test of parameters that their bounds decide is not made."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from kit import texts

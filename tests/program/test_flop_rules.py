@@ -1,7 +1,5 @@
 """Flops of calls that are not one for each element."""
 
-from __future__ import annotations
-
 from derive.algebra.poly import ONE, constant, mul, scale
 from derive.program import flop_rules
 from derive.program.torch_ops import TORCH_OPS

@@ -1,7 +1,5 @@
 """Products of matrices in the call that adds them: its parts, its form, and what it computes."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

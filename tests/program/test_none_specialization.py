@@ -1,7 +1,5 @@
 """What is left of code without a tensor; what needs it is no code at all."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """What a program says of itself."""
 
-from __future__ import annotations
-
 import torch
 
 import derive

@@ -1,7 +1,5 @@
 """What half precision has of a body in its own dtype: by its calls, and by what torch computes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.cases.case import generated

@@ -1,7 +1,5 @@
 """Torch code as a tree: its text has the brackets that it needs."""
 
-from __future__ import annotations
-
 from kit.each import each_row
 
 from derive.program.torch_ir import (

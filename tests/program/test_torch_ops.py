@@ -1,7 +1,5 @@
 """What the code calls has a row, and helpers are what the table says."""
 
-from __future__ import annotations
-
 import re
 
 from kit.command import ROOT

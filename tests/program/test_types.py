@@ -1,7 +1,5 @@
 """The type of each part of the code, from those of names."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 from kit.torch_code import torch_code

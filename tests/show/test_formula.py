@@ -1,7 +1,5 @@
 """Formulas: exact strings, and a Unicode text that means what the expression means."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

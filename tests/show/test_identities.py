@@ -1,7 +1,5 @@
 """Formulas with softmaxes, bounds, deltas and cases as they are read, and what is no such thing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.each import each_row

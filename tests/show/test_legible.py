@@ -1,7 +1,5 @@
 """Formulas in the form that an expert writes: conditions, cases, roots, closed forms."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 

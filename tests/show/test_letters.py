@@ -1,7 +1,5 @@
 """Bound indices have letters of the operation where it has another for their extent."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

@@ -1,7 +1,5 @@
 """Gradients that are made of others have their names, and stay what they were."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 

@@ -1,7 +1,5 @@
 """Powers by the name of an equation have the value of the gradient, and others no name."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

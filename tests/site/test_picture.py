@@ -1,7 +1,5 @@
 """Pictures of an operation: files that the command writes, and what stands on a page."""
 
-from __future__ import annotations
-
 import pytest
 from kit.command import derive
 from kit.pages import SPECS, check_page

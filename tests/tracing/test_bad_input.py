@@ -1,7 +1,5 @@
 """What cannot be read ends in an error that says what, where and what to do."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

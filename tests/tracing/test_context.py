@@ -1,7 +1,5 @@
 """What the reading of an operation is given: the context, and expressions by operators."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

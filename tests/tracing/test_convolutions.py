@@ -1,7 +1,5 @@
 """Convolutions and pools as sums, means and maxima over windows."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The table of the corpus says how far each function came."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

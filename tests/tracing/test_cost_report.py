@@ -1,7 +1,5 @@
 """What runs derived code, why the rest does not, and what both cost."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

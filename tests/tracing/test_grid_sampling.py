@@ -1,7 +1,5 @@
 """Samples at the places of a grid: values, slopes at the edges, and second derivatives."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Elements that a mask of one axis holds, and others after them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

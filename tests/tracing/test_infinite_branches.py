@@ -1,7 +1,5 @@
 """Masks of infinities that are added, scaled, exponentiated and masked again."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

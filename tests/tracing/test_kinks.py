@@ -1,7 +1,5 @@
 """What is read has the values and slopes of torch where a function has a kink or is undefined."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Names of functions, arguments and variables, and letters that names of sizes give."""
 
-from __future__ import annotations
-
 import math
 import runpy
 

@@ -1,7 +1,5 @@
 """Numbers that are arguments stay parameters, several of them too."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Products of matrices, also within sums, and einsum."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

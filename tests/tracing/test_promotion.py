@@ -1,7 +1,5 @@
 """Truths as numbers, floats that become integers, and numbers that grow evenly."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Operations that are not in index notation: which, where, and what to do instead."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Sums, maxima and means by index, what is put somewhere, and elements that a mask holds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

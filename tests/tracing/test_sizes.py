@@ -1,7 +1,5 @@
 """Sizes that a reading has: numbers that are given, parts of axes, and what cannot be."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Slices, windows, paddings and rotations as positions of an axis."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Functions that sort, read by the rank of each element."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tracing.test_orders import _lovasz, _nucleus, _router, _sparsemax

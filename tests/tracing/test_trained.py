@@ -1,7 +1,5 @@
 """What people train with today is read, and is the function: value and gradients."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A branch that depends on the values of tensors is a choice between the two results."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Values that a reading is held against its function with."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What is written into a part of a tensor in place, and diagonals."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

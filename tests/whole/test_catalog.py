@@ -1,7 +1,5 @@
 """The catalog is data, and each of its operations is derived in no time."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

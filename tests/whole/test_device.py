@@ -1,7 +1,5 @@
 """The campaign that runs generated modules on a device."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from campaigns.device import main, on

@@ -1,7 +1,5 @@
 """Mutants of the engine: what is changed, and which tests meet a change first."""
 
-from __future__ import annotations
-
 import ast
 
 from campaigns.engine_mutants import likely, mutants

@@ -4,8 +4,6 @@ That a rule keeps the value is tested where it stands: on terms of its own, and 
 every derivation.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -1,7 +1,5 @@
 """What a backward writes to is its own: inputs, outputs, cotangents and other gradients stay."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

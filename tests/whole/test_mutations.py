@@ -1,7 +1,5 @@
 """Specs with mistakes end in a DeriveError or are derived: a part of the campaign."""
 
-from __future__ import annotations
-
 import pytest
 from campaigns.mutations import campaign, examined, mutated, texts
 

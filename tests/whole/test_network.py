@@ -3,8 +3,6 @@
 What it is held against is the seed's own forward, written out in torch, and autograd.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

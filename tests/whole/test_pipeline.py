@@ -1,7 +1,5 @@
 """The pipeline: each pass is pure, and what holds before it holds after it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Operations that once came out wrong, each by another fault: values, gradients, second order."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

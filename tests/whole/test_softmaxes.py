@@ -1,7 +1,5 @@
 """Softmax beside log_softmax: the value does not depend on which gradients are wanted."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

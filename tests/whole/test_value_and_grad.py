@@ -1,7 +1,5 @@
 """Outputs and gradients in one function: equal to the generated Function, with fewer lines."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 from itertools import product

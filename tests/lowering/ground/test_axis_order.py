@@ -1,7 +1,5 @@
 """Summed axes stand where the largest tensor has them, so that little is moved."""
 
-from __future__ import annotations
-
 from kit.lowered import assert_code, assert_right
 
 from derive.algebra.expr import Access, Index, Mul

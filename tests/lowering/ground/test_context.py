@@ -1,7 +1,5 @@
 """What lowering sees: numbers as Python writes them, and the kind of what is computed."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

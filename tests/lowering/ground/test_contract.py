@@ -1,7 +1,5 @@
 """Sums of products are matrix products where two tensors share what is summed."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.lines import made

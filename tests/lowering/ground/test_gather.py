@@ -1,7 +1,5 @@
 """Reads at computed positions, and values added at them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lowered import assert_code, assert_right

@@ -1,7 +1,5 @@
 """Python numbers by IEEE 754: what has no value there is infinite or nan, and no error."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A pattern is a name, an identity and what applies it; the first that has the form is taken."""
 
-from __future__ import annotations
-
 from derive.lowering.ground.pattern import Pattern, first_match
 
 

@@ -1,7 +1,5 @@
 """Sizes are read off the tensor at hand."""
 
-from __future__ import annotations
-
 from kit.each import each_row
 from kit.lowered import assert_code, assert_right
 from kit.texts import source

@@ -1,7 +1,5 @@
 """A sum of one product as the patterns see it: binders, factors, brackets apart."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Access, And, Index, Iverson, Mul, Reduce, Rel, num
 from derive.lowering.ground.summation import Summation, summed_product
 

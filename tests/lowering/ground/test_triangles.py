@@ -1,7 +1,5 @@
 """A comparison of the two last indices leaves a triangle."""
 
-from __future__ import annotations
-
 import pytest
 from kit.lines import made
 from kit.lowered import assert_right

@@ -1,7 +1,5 @@
 """Tensors in code with an index for each axis, fitted to the axes of others."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Index
 from derive.lowering.ground.value import Frame, Value, broadcast
 from derive.program.torch_ir import Binary, Name, literal, text

@@ -1,7 +1,5 @@
 """Neighbouring axes as one and one as several: what undoes another is not written."""
 
-from __future__ import annotations
-
 from kit.lowered import assert_code
 
 from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened

@@ -1,7 +1,5 @@
 """Reads by whole indices name axes; a diagonal, a number and a shift have calls of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

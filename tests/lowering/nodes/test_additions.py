@@ -1,7 +1,5 @@
 """Sums of terms: signs, and complementary brackets as one choice."""
 
-from __future__ import annotations
-
 import numpy as np
 from kit.lowered import assert_code, assert_right
 

@@ -1,7 +1,5 @@
 """Conditions are bool tensors; those of parameters alone are Python's."""
 
-from __future__ import annotations
-
 import numpy as np
 from kit.lowered import assert_code, assert_right
 

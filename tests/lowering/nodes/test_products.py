@@ -1,7 +1,5 @@
 """Products: numbers and small tensors first, what is divided by last, brackets as masks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Reductions that are no sums: torch's own, of what the condition takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Deltas that no sum removed place a value: on a diagonal, at what is read."""
 
-from __future__ import annotations
-
 import numpy as np
 from kit.lowered import assert_code, assert_right
 

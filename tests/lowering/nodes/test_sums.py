@@ -1,7 +1,5 @@
 """Sums are reductions, contractions where two tensors share an index, or products of sums."""
 
-from __future__ import annotations
-
 import pytest
 from kit.lowered import assert_code, assert_right
 

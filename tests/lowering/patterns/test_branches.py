@@ -1,7 +1,5 @@
 """Pairs of brackets of which just one holds are one choice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Choices between a tensor and its bounds are clamps."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

@@ -1,7 +1,5 @@
 """Sums of a convolution and what stands beside it: no tensor of all windows is made for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lines import made, named, run

@@ -1,7 +1,5 @@
 """Operands are brought into the layout of torch's convolutions, and results out of it."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.lowered import assert_code, assert_right

@@ -1,7 +1,5 @@
 """Sums up to one's own position, and sums and lookups by an integer tensor, without masks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

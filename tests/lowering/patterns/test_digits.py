@@ -1,7 +1,5 @@
 """An axis read as several, or several as one, is a view in both directions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

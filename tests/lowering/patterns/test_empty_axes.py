@@ -1,7 +1,5 @@
 """Axes of size 0: what is reduced over them, and what is read on them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

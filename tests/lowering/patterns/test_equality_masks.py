@@ -1,7 +1,5 @@
 """[u = t + k] places what is summed: no mask of all u, t and k is made."""
 
-from __future__ import annotations
-
 import pytest
 from kit.lowered import assert_code, assert_right
 

@@ -1,7 +1,5 @@
 """A number times a matrix product, added to a tensor, is one call; a convolution adds a bias."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

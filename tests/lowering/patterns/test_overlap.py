@@ -1,7 +1,5 @@
 """Windows with weights of their own: what is placed along them is added where they overlap."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

@@ -1,7 +1,5 @@
 """The tables of lowering patterns: named, asked in their order, and one row is all a pattern is."""
 
-from __future__ import annotations
-
 import pytest
 from kit.calls import unknown_calls
 from kit.rows import without

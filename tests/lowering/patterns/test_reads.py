@@ -1,7 +1,5 @@
 """One axis read at a number, on a diagonal, or where a position is computed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lowered import assert_code, assert_right

@@ -1,7 +1,5 @@
 """Sums over later positions that are recurrences: no tensor of all pairs, right with zeros."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

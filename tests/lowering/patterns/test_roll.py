@@ -1,7 +1,5 @@
 """What leaves an axis at one end and comes in at the other is one call, in both directions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

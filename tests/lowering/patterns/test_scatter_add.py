@@ -1,7 +1,5 @@
 """Sums by place are added into what stands beside them, and what is no place is left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Deltas that no sum removed: f at i = e(k), zeros where no k leads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

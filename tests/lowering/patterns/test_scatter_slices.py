@@ -1,7 +1,5 @@
 """Sums over several brackets that say where a value is, without masks of all pairs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kit.lines import named, run

@@ -3,8 +3,6 @@
 Each operation is held against torch's autograd of the formula with a matrix of all products.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Extrema and logsumexps of what belongs together, without a mask of all pairs."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ranks are sorts, partial ones where an operation asks for the first ranks alone."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 

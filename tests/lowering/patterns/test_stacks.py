@@ -1,7 +1,5 @@
 """Cases of a short axis, one value for each position, are one stack."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

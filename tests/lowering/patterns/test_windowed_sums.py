@@ -1,7 +1,5 @@
 """Sums over near positions as windows, held against the oracle where axes are short or empty."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
