@@ -5,83 +5,71 @@ import re
 import pytest
 import torch
 from kit.each import in_turns
-from kit.right import RIGHT
-from kit.right.chunked import ChunkedLinearCrossEntropy
-from kit.right.columns import BoxOverlap
-from kit.right.gated import GeGLUTanh, SwiGLUHalves
-from kit.right.losses import (
-    LovaszHinge,
-    PairedContrast,
-    ReducedHuber,
-    SmoothedCrossEntropy,
-    TripletMargin,
-)
-from kit.right.matrices import BatchedSolve, MatrixInverse
-from kit.right.protocols import InPlaceLeaky, SortedRows
-from kit.right.quantizers import TernaryWeights
-from kit.right.rotary import RotaryComplex, RotaryHalves, RotaryInterleaved
-from kit.right.scans import CumulativeSum, DiscountedReturns, LinearRecurrence, RunningMaximum
-from kit.right.structured import LoopedPower, PermutedRows
+from kit.right import OF
 from kit.seeded import seeded
 
 import derive
 from derive.auditing.edits import with_factor, with_term
 from derive.auditing.substitution_edits import CodeScope, parsed, removed
 
-EXAMPLE = {entry.function: entry.example for entry in RIGHT}
-REFERENCE = {entry.function: entry.reference for entry in RIGHT}
-
 EDITS = [
-    (SwiGLUHalves, "(grad_gate, grad_up)", "(grad_up, grad_gate)", "x", r"are swapped in line \d+"),
-    (GeGLUTanh, "dy * gelu", "dy * t", "x", r"^t stands where gelu should in line"),
-    (RotaryHalves, "g * sin", "g * cos", "x", r"cos stands where sin should"),
-    (RotaryComplex, "table.conj()", "table", "x", r"table stands where table.conj\(\) should"),
+    ("SwiGLUHalves", "grad_gate, grad_up", "grad_up, grad_gate", "x", r"are swapped in line \d+"),
+    ("GeGLUTanh", "dy * gelu", "dy * t", "x", r"^t stands where gelu should in line"),
+    ("RotaryHalves", "g * sin", "g * cos", "x", r"cos stands where sin should"),
+    ("RotaryComplex", "table.conj()", "table", "x", r"table stands where table.conj\(\) should"),
     (
-        RotaryInterleaved,
+        "RotaryInterleaved",
         "da * cos + db * sin\n        dx[..., 1::2] = db * cos - da * sin",
         "da * cos - db * sin\n        dx[..., 1::2] = db * cos + da * sin",
         "x",
         r"^the sign of sin is wrong in line",
     ),
-    (CumulativeSum, "_reversed_cumsum(g, ctx.dim)", "g.cumsum(ctx.dim)", "x", r"from the end"),
-    (RunningMaximum, "scatter_add(1", "scatter(1", "x", r"it should sum them"),
-    (LinearRecurrence, "carried * before", "carried * states[:, t]", "a", r"where before should"),
+    ("CumulativeSum", "_reversed_cumsum(g, ctx.dim)", "g.cumsum(ctx.dim)", "x", r"from the end"),
+    ("RunningMaximum", "scatter_add(1", "scatter(1", "x", r"it should sum them"),
+    ("LinearRecurrence", "carried * before", "carried * states[:, t]", "a", r"where before should"),
     (
-        DiscountedReturns,
+        "DiscountedReturns",
         "torch.where(done[:, t], 0, flow)",
         "flow",
         "rewards",
         r"mask .*done\[:, t",
     ),
-    (MatrixInverse, "y.mT @ g @ y.mT", "y @ g @ y", "a", r"y and its transpose"),
-    (BatchedSolve, ", adjoint=True", "", "b", r"adjoint=True is missing"),
-    (LovaszHinge, "growth * (errors > 0)", "growth", "logits", r"mask \(errors > 0\) is missing"),
-    (ReducedHuber, ".clamp(-ctx.delta, ctx.delta)", "", "x", r"\.clamp\(-delta, delta\) should"),
-    (PairedContrast, " - torch.eye(len(a), dtype=a.dtype)", "", "a", r"term −Σₖ .*δ.* missing"),
-    (SmoothedCrossEntropy, "g / kept.sum()", "g / kept.numel()", "logits", r"where kept.sum\(\)"),
-    (SortedRows, "g.gather(-1, back)", "g", "x", r"g.gather\(-1, back\) should"),
-    (InPlaceLeaky, "torch.where(kept, g, ctx.slope * g)", "g", "x", r"torch.where\(kept, g, slope"),
-    (TripletMargin, " * active[:, None].to(x.dtype)", "", "x", r"mask active\[\.\.\., None\] is"),
-    (BoxOverlap, "(union + common)", "union", "a", r"factor 1 \+ prod_\[n\]/.* is missing in"),
-    (LoopedPower, "visited[-2::-1]", "visited[:0:-1]", "matrix", r"-2::-1 should"),
+    ("MatrixInverse", "y.mT @ g @ y.mT", "y @ g @ y", "a", r"y and its transpose"),
+    ("BatchedSolve", ", adjoint=True", "", "b", r"adjoint=True is missing"),
+    ("LovaszHinge", "growth * (errors > 0)", "growth", "logits", r"mask \(errors > 0\) is missing"),
+    ("ReducedHuber", ".clamp(-ctx.delta, ctx.delta)", "", "x", r"\.clamp\(-delta, delta\) should"),
+    ("PairedContrast", " - torch.eye(len(a), dtype=a.dtype)", "", "a", r"term −Σₖ .*δ.* missing"),
+    ("SmoothedCrossEntropy", "g / kept.sum()", "g / kept.numel()", "logits", r"where kept.sum\(\)"),
+    ("SortedRows", "g.gather(-1, back)", "g", "x", r"g.gather\(-1, back\) should"),
+    (
+        "InPlaceLeaky",
+        "torch.where(kept, g, ctx.slope * g)",
+        "g",
+        "x",
+        r"torch.where\(kept, g, slope",
+    ),
+    ("TripletMargin", " * active[:, None].to(x.dtype)", "", "x", r"mask active\[\.\.\., None\] is"),
+    ("BoxOverlap", "(union + common)", "union", "a", r"factor 1 \+ prod_\[n\]/.* is missing in"),
+    ("LoopedPower", "visited[-2::-1]", "visited[:0:-1]", "matrix", r"-2::-1 should"),
     # what forward keeps, and gradients that forward computes
-    (PermutedRows, "save_for_backward(inverse)", "save_for_backward(order)", "x", r"order|inverse"),
-    (ChunkedLinearCrossEntropy, "dweight += d.t()", "dweight = d.t()", "weight", r"be summed"),
+    ("PermutedRows", "(inverse)", "(order)", "x", r"order|inverse"),
+    ("ChunkedLinearCrossEntropy", "dweight += d.t()", "dweight = d.t()", "weight", r"be summed"),
 ]
 
 
 @pytest.mark.parametrize(("function", "old", "new", "name", "said"), in_turns(EDITS, 10))
 def test_the_edit_that_mends_a_gradient_is_named(function, old, new, name, said):
     torch.manual_seed(0)
-    report = derive.audit(seeded(function, old, new), *EXAMPLE[function]())
+    report = derive.audit(seeded(OF[function].function, old, new), *OF[function].example())
     (row,) = [row for row in report.rows if row.input == name]
     assert not row.right and re.search(said, row.wrong), row.wrong
 
 
 def test_a_bound_that_values_near_by_fit_too_is_not_named():
     torch.manual_seed(0)
-    wrong = seeded(TernaryWeights, "1.5", "1.0")
-    report = derive.audit(wrong, *EXAMPLE[TernaryWeights](), reference=REFERENCE[TernaryWeights])
+    entry = OF["TernaryWeights"]
+    wrong = seeded(entry.function, "1.5", "1.0")
+    report = derive.audit(wrong, *entry.example(), reference=entry.reference)
     assert report.rows[0].wrong == "it is wrong only where |w| > 1: it is 0 there"
 
 

@@ -8,23 +8,20 @@ from functools import partial
 import pytest
 import torch
 from kit.each import in_turns
-from kit.right import RIGHT
-from kit.right.matrices import CholeskyFactor, SquareRootSPD
-from kit.right.protocols import Bisection, FixedPoint
-from kit.right.scans import DeltaRule
+from kit.right import OF
 from kit.seeded import seeded
 from kit.seeded.tables import CONDITIONS, MISTAKES
 
 from derive.auditing.audit import audit_all
 from derive.auditing.forward import Subject
 
-UNNAMED = [(CholeskyFactor, "p.diagonal().mul_(0.5)"), (SquareRootSPD, "(roots[:, None] + roots)")]
+UNNAMED = [
+    ("CholeskyFactor", "p.diagonal().mul_(0.5)"),
+    ("SquareRootSPD", "(roots[:, None] + roots)"),
+]
 """No edit of one place mends them, and their forwards cannot be read."""
-SLOW = (Bisection, DeltaRule, FixedPoint)
+SLOW = ("Bisection", "DeltaRule", "FixedPoint")
 """Their reports take 10 to 20 s: a loop has hundreds of operations."""
-
-OF = {entry.function: entry for entry in RIGHT}
-
 
 each = partial(pytest.mark.parametrize, ("function", "old", "new", "name", "said"))
 
@@ -32,12 +29,13 @@ each = partial(pytest.mark.parametrize, ("function", "old", "new", "name", "said
 def audited(function, old, new, several=False):
     """The report, where a gradient is wanted in every float argument that may have one."""
     torch.manual_seed(0)
-    entry, wrong = OF[function], seeded(function, old, new)
+    entry = OF[function]
+    wrong = seeded(entry.function, old, new)
     made = [make() for make in (entry.example, *(entry.oracle_examples if several else ()))]
     calls = [
         [
             a.requires_grad_() if _is_float(a) and name not in entry.constants else a
-            for name, a in zip(Subject(function).names(len(args)), args, strict=True)
+            for name, a in zip(Subject(entry.function).names(len(args)), args, strict=True)
         ]
         for args in made
     ]

@@ -1,18 +1,16 @@
 """The seeded mistakes of the corpus are mistakes, by an oracle that is not derive."""
 
 from kit.each import each_row
-from kit.right import RIGHT
+from kit.right import OF
 from kit.right.oracle import arguments
 from kit.seeded import seeded
 from kit.seeded.oracle import differs
 from kit.seeded.tables import CONDITIONS, MISTAKES
 
-OF = {entry.function: entry for entry in RIGHT}
-
 
 def found(function, old, new, name):
     """The uses that differ, for the example and each other valid call."""
-    entry, wrong = OF[function], seeded(function, old, new)
+    entry, wrong = OF[function], seeded(OF[function].function, old, new)
     return [
         differs(entry, wrong, arguments(example), name)
         for example in (entry.example, *entry.oracle_examples)

@@ -39,3 +39,6 @@ KINDS: dict[str, list[Entry]] = {
 }
 
 RIGHT: list[Entry] = [entry for entries in KINDS.values() for entry in entries]
+
+OF = {entry.function.__name__: entry for entry in RIGHT}
+"""The entry of a Function, by its name."""
