@@ -100,6 +100,17 @@ def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
         raise BaseExceptionGroup(f"{len(wrong)} of {count} rows", wrong)
 
 
+def told(table: str) -> list[tuple[str, str]]:
+    """The rows of a table as text: a line, and what is said of it indented below."""
+    rows: list[tuple[str, list[str]]] = []
+    for line in table.splitlines():
+        if line.startswith(" "):
+            rows[-1][1].append(line.strip())
+        else:
+            rows.append((line, []))
+    return [(first, " ".join(said)) for first, said in rows]
+
+
 def itself(op: Operation) -> list[tuple[()]]:
     return [()]
 

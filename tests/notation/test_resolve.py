@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit.each import each_row
+from kit.each import each_row, told
 
 from derive.algebra.expr import (
     Access,
@@ -459,176 +459,106 @@ def test_reserved_names() -> None:
             parse(f"y[{name}] = x[{name}]")
 
 
-WRONG = [
-    (
-        "op f(x[i,j]) -> y; y[i] = x[i]",
-        "line 1, column 27: x has 2 axes but is read here with 1 [D014]",
-    ),
-    (
-        "y[*p] = x[*p] + x[i]",
-        "line 1, column 19: index i of x[i] is neither summed over nor on the left; sum over "
-        "it, sum[i](...), or add it to y [D011]",
-    ),
-    (
-        "y[*p,i] = x[*p]*x[i]",
-        "line 1, column 17: axis 0 of x is a group of axes but is read here as no group [D014]",
-    ),
-    (
-        "y[i,j] = x[i]",
-        "line 1, column 5: index j has no size: it is not a whole axis of any input; declare "
-        "it on the op line, or give size(j)=... [D015]",
-    ),
-    (
-        "y[t,k] = x[t+k]",
-        "line 1, column 10: axis 0 of x does not determine the sizes of t and k; declare one "
-        "of them on the op line, or give size(t)=... [D015]",
-    ),
-    (
-        "op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]",
-        "line 1, column 12: index i has two sizes, size(i)=... and n; remove one [D016]",
-    ),
-    (
-        "op f(a[n,k], b[n,k]) -> y; y[n,k] = concat[k](a[n,k], b[n,k])",
-        "line 1, column 37: index k has two sizes, its own and the total of the joined parts; "
-        "declare the arguments of concat with other indices [D016]",
-    ),
-    (
-        "op f(W[(l i)], v[l]) -> y; y[k] = concat[k](W[(k 2)]*v[k], v[k])",
-        "line 1, column 35: concat joins along an index that precedes a constant in a "
-        "composite axis; give the value read there its own equation [D010]",
-    ),
-    (
-        "y[n,k] = concat[k](a[n,k], b[n])",
-        "line 1, column 28: argument 2 of concat[k] does not have index k, so its size is "
-        "unknown [D010]",
-    ),
-    (
-        "op f(x[n,u]; lags=size(k)) -> r; r[n,k] = sum[u](x[n,u]*x[n,u+k])",
-        "line 1, column 57: x is read out of bounds: the position runs past the end of axis 1 "
-        "by lags - 1; add a condition, or give its index a range of its own [D018]",
-    ),
-    (
-        "op f(x[t]) -> y; y[t] = x[t+1]",
-        "line 1, column 25: x is read out of bounds: the position runs past the end of axis 0 "
-        "by 1; add a condition, or give its index a range of its own [D018]",
-    ),
-    (
-        "y[i] = x[i-1]",
-        "line 1, column 8: axis 0 of x is read out of bounds for every size of i; add a "
-        "condition [D018]",
-    ),
-    (
-        "y[i] = x[i,-1]",
-        "line 1, column 8: axis 1 of x is read at position -1; positions start at 0; "
-        "from the end of an axis k, this is size(k) - 1 [D018]",
-    ),
-    (
-        "y[i] = x[i/2]",
-        "line 1, column 8: axis 0 of x is read at a position that is not an integer "
-        "combination of indices, sizes, integer parameters and integer tensors; give the "
-        "position its own equation [D019]",
-    ),
-    (
-        "h[i] = T[i]/2; y[i] = x[h[i]]",
-        "line 1, column 1: h is used as an index but is not an integer; its equation must "
-        "contain only integers, without division, or int(floor(...)) [D020]",
-    ),
-    (
-        "op f(x[i], T[i]: float) -> y; y[i] = x[T[i]]",
-        "line 1, column 40: T is used as an index but is a float tensor; declare it T: int [D020]",
-    ),
-    (
-        "op f(x[i,j]; s=1.5) -> y; y[u] = x[s*u,0]",
-        "line 1, column 14: parameter s is used as an integer; its default is 3/2 [D023]",
-    ),
-    (
-        "op f(x[*p,*q]) -> y; y[*p,*q] = x[*p,*q]",
-        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write "
-        "one group, put an index between them, or read one alone on another input [D026]",
-    ),
-    (
-        "op f(x[b,*p,*q]; dim=axis(b)) -> y; y[b] = sum[*p,*q](x[b,*p,*q])",
-        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write "
-        "one group, put an index between them, or read one alone on another input [D026]",
-    ),
-    (
-        "op f(x[*p,k,*q]) -> y; y[*p,k,*q] = x[*p,k,*q]",
-        "line 1, column 6: the split of the axes of x into *p and *q is ambiguous; give "
-        "dim=axis(k) [D026]",
-    ),
-    ("y[*p] = x[p]", "line 1, column 11: p is a group of axes; write *p [D007]"),
-    ("y[p] = x[*p]", "line 1, column 10: p is both an index and a group *p; rename one [D007]"),
-    (
-        "y[*p] = x[*p]*p",
-        "line 1, column 15: group *p is not a number; it can only be a whole axis position [D013]",
-    ),
-    (
-        "op f(x[i]; dim=axis(i), d=axis(i)) -> y; y[i] = x[i]",
-        "line 1, column 25: dim and d both set the position of axis i [D024]",
-    ),
-    (
-        "op f(x[i]; kept=keep(i)) -> y; y[i] = x[i]",
-        "line 1, column 12: kept: every output already has axis i, so there is nothing to keep "
-        "[D024]",
-    ),
-    (
-        "op f(x[i]; dim=axis(i)) -> y; y[i] = x[i]*dim",
-        "line 1, column 43: parameter dim is not a number and cannot appear in an expression "
-        "[D023]",
-    ),
-    (
-        "op f(x[i]; g=size(i, 0)) -> y; y[i] = x[i]*g",
-        "line 1, column 14: the default of g must be positive, not 0 [D023]",
-    ),
-    (
-        "op f(x[i]; size(i)=2.5) -> y; y[i] = x[i]",
-        "line 1, column 17: size(i) must be an integer, or an expression of sizes and integer "
-        "parameters with + - * and floor(a/b), not 2.5 [D023]",
-    ),
-    (
-        "op f(W[c]=1) -> y; y[c] = W[c]",
-        "line 1, column 6: the size of c is read only from W, which may be None; another "
-        "input must have axis 0 of W [D027]",
-    ),
-    (
-        "op f(x[i]; r=a|b) -> y; y[i] = x[i]",
-        "line 1, column 12: choice r needs an output for each option: -> a: ... | b: ... [D025]",
-    ),
-    (
-        "op f(x[i]; r=a|b) -> a: y; y[i] = x[i]",
-        "line 1, column 12: option b of r has no output [D025]",
-    ),
-    (
-        "op f(x[i]; r=a|b) -> a: y | c: y; y[i] = x[i]",
-        "line 1, column 12: c is not an option of r [D025]",
-    ),
-    (
-        "op f(x[i]) -> a: y | c: y; y[i] = x[i]",
-        "line 1, column 1: the outputs name options, but no parameter is a choice a|b [D025]",
-    ),
-    (
-        "op f(x[i]) -> z; y[i] = x[i]",
-        "line 1, column 1: output z is not defined by an equation [D005]",
-    ),
-    (
-        "op f(x[i]; x=1) -> y; y[i] = x[i]",
-        "line 1, column 12: x is both an input and a parameter; rename one [D007]",
-    ),
-    (
-        "op f(x[i]) -> f; f[i] = x[i]",
-        "line 1, column 18: f is both the operation and an equation; rename one [D007]",
-    ),
-    ("y[a] = x[a]*a[a]", "line 1, column 13: a is both an index and an input; rename one [D007]"),
-    (
-        "op f(x[i], x[j]) -> y; y[i] = x[i]",
-        "line 1, column 12: input x is declared twice; remove one [D006]",
-    ),
-    ("y[i] = x[i]; y[j] = x[j]", "line 1, column 14: y is defined twice; rename one [D006]"),
-    (
-        "op f(y[i]) -> y; y[i] = 2",
-        "line 1, column 18: y is an input and cannot be defined; choose another name [D006]",
-    ),
-]
+WRONG = told(
+    """\
+op f(x[i,j]) -> y; y[i] = x[i]
+    line 1, column 27: x has 2 axes but is read here with 1 [D014]
+y[*p] = x[*p] + x[i]
+    line 1, column 19: index i of x[i] is neither summed over nor on the left; sum over it,
+    sum[i](...), or add it to y [D011]
+y[*p,i] = x[*p]*x[i]
+    line 1, column 17: axis 0 of x is a group of axes but is read here as no group [D014]
+y[i,j] = x[i]
+    line 1, column 5: index j has no size: it is not a whole axis of any input; declare it on the op
+    line, or give size(j)=... [D015]
+y[t,k] = x[t+k]
+    line 1, column 10: axis 0 of x does not determine the sizes of t and k; declare one of them on
+    the op line, or give size(t)=... [D015]
+op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]
+    line 1, column 12: index i has two sizes, size(i)=... and n; remove one [D016]
+op f(a[n,k], b[n,k]) -> y; y[n,k] = concat[k](a[n,k], b[n,k])
+    line 1, column 37: index k has two sizes, its own and the total of the joined parts; declare the
+    arguments of concat with other indices [D016]
+op f(W[(l i)], v[l]) -> y; y[k] = concat[k](W[(k 2)]*v[k], v[k])
+    line 1, column 35: concat joins along an index that precedes a constant in a composite axis;
+    give the value read there its own equation [D010]
+y[n,k] = concat[k](a[n,k], b[n])
+    line 1, column 28: argument 2 of concat[k] does not have index k, so its size is unknown [D010]
+op f(x[n,u]; lags=size(k)) -> r; r[n,k] = sum[u](x[n,u]*x[n,u+k])
+    line 1, column 57: x is read out of bounds: the position runs past the end of axis 1 by lags -
+    1; add a condition, or give its index a range of its own [D018]
+op f(x[t]) -> y; y[t] = x[t+1]
+    line 1, column 25: x is read out of bounds: the position runs past the end of axis 0 by 1; add a
+    condition, or give its index a range of its own [D018]
+y[i] = x[i-1]
+    line 1, column 8: axis 0 of x is read out of bounds for every size of i; add a condition [D018]
+y[i] = x[i,-1]
+    line 1, column 8: axis 1 of x is read at position -1; positions start at 0; from the end of an
+    axis k, this is size(k) - 1 [D018]
+y[i] = x[i/2]
+    line 1, column 8: axis 0 of x is read at a position that is not an integer combination of
+    indices, sizes, integer parameters and integer tensors; give the position its own equation
+    [D019]
+h[i] = T[i]/2; y[i] = x[h[i]]
+    line 1, column 1: h is used as an index but is not an integer; its equation must contain only
+    integers, without division, or int(floor(...)) [D020]
+op f(x[i], T[i]: float) -> y; y[i] = x[T[i]]
+    line 1, column 40: T is used as an index but is a float tensor; declare it T: int [D020]
+op f(x[i,j]; s=1.5) -> y; y[u] = x[s*u,0]
+    line 1, column 14: parameter s is used as an integer; its default is 3/2 [D023]
+op f(x[*p,*q]) -> y; y[*p,*q] = x[*p,*q]
+    line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write one group, put
+    an index between them, or read one alone on another input [D026]
+op f(x[b,*p,*q]; dim=axis(b)) -> y; y[b] = sum[*p,*q](x[b,*p,*q])
+    line 1, column 6: the split of the axes of x into *p and *q is ambiguous; write one group, put
+    an index between them, or read one alone on another input [D026]
+op f(x[*p,k,*q]) -> y; y[*p,k,*q] = x[*p,k,*q]
+    line 1, column 6: the split of the axes of x into *p and *q is ambiguous; give dim=axis(k)
+    [D026]
+y[*p] = x[p]
+    line 1, column 11: p is a group of axes; write *p [D007]
+y[p] = x[*p]
+    line 1, column 10: p is both an index and a group *p; rename one [D007]
+y[*p] = x[*p]*p
+    line 1, column 15: group *p is not a number; it can only be a whole axis position [D013]
+op f(x[i]; dim=axis(i), d=axis(i)) -> y; y[i] = x[i]
+    line 1, column 25: dim and d both set the position of axis i [D024]
+op f(x[i]; kept=keep(i)) -> y; y[i] = x[i]
+    line 1, column 12: kept: every output already has axis i, so there is nothing to keep [D024]
+op f(x[i]; dim=axis(i)) -> y; y[i] = x[i]*dim
+    line 1, column 43: parameter dim is not a number and cannot appear in an expression [D023]
+op f(x[i]; g=size(i, 0)) -> y; y[i] = x[i]*g
+    line 1, column 14: the default of g must be positive, not 0 [D023]
+op f(x[i]; size(i)=2.5) -> y; y[i] = x[i]
+    line 1, column 17: size(i) must be an integer, or an expression of sizes and integer parameters
+    with + - * and floor(a/b), not 2.5 [D023]
+op f(W[c]=1) -> y; y[c] = W[c]
+    line 1, column 6: the size of c is read only from W, which may be None; another input must have
+    axis 0 of W [D027]
+op f(x[i]; r=a|b) -> y; y[i] = x[i]
+    line 1, column 12: choice r needs an output for each option: -> a: ... | b: ... [D025]
+op f(x[i]; r=a|b) -> a: y; y[i] = x[i]
+    line 1, column 12: option b of r has no output [D025]
+op f(x[i]; r=a|b) -> a: y | c: y; y[i] = x[i]
+    line 1, column 12: c is not an option of r [D025]
+op f(x[i]) -> a: y | c: y; y[i] = x[i]
+    line 1, column 1: the outputs name options, but no parameter is a choice a|b [D025]
+op f(x[i]) -> z; y[i] = x[i]
+    line 1, column 1: output z is not defined by an equation [D005]
+op f(x[i]; x=1) -> y; y[i] = x[i]
+    line 1, column 12: x is both an input and a parameter; rename one [D007]
+op f(x[i]) -> f; f[i] = x[i]
+    line 1, column 18: f is both the operation and an equation; rename one [D007]
+y[a] = x[a]*a[a]
+    line 1, column 13: a is both an index and an input; rename one [D007]
+op f(x[i], x[j]) -> y; y[i] = x[i]
+    line 1, column 12: input x is declared twice; remove one [D006]
+y[i] = x[i]; y[j] = x[j]
+    line 1, column 14: y is defined twice; rename one [D006]
+op f(y[i]) -> y; y[i] = 2
+    line 1, column 18: y is an input and cannot be defined; choose another name [D006]
+"""
+)
 
 
 @each_row("text, message", WRONG)

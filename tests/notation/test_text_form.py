@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from kit.each import each_row
+from kit.each import each_row, told
 
 import derive
 from derive.algebra.expr import (
@@ -204,77 +204,130 @@ def test_large_numbers_stay_small_nodes() -> None:
     assert any(isinstance(e, Pow) for e in walk(parse("y = x*7**300").equations[0].body))
 
 
+TOLD = """\
+C[i,j] = A[i,l]*B[l,j]*sum[l](A[i,l])
+    line 1, column 14: index l of A[i, l] is neither summed over nor on the left; sum over it,
+    sum[l](...), or add it to C [D011]
+y = x[*p]
+    line 1, column 7: index *p of x[*p] is neither summed over nor on the left; sum over it,
+    sum[*p](...), or add it to y [D011]
+y[i] = y[i] + x[i]
+    line 1, column 8: y is used in its own definition; an equation cannot be a recurrence: write one
+    step as an operation and loop in Python, or write a sum over the earlier positions, sum[s |
+    s<=t](..) [D008]
+y[i,i] = x[i]
+    line 1, column 5: index i appears twice on the left of y [D012]
+y[i] = sgmoid(x[i])
+    line 1, column 8: unknown function sgmoid; did you mean sigmoid? [D009]
+y[i] = exp(x[i], 2)
+    line 1, column 8: exp takes 1 argument, not 2 [D010]
+y[i] = max(x[i], z[i])
+    line 1, column 8: max reduces over an index, max[k](...); for two numbers, write maximum(a, b)
+    [D010]
+y[i] = sum(x[i])
+    line 1, column 8: sum needs its index: sum[k](...) [D010]
+y = sum[i]
+    line 1, column 5: sum needs an argument: sum[i](...) [D010]
+y = exp[i](x[i])
+    line 1, column 5: exp takes no indices: exp(...) [D010]
+y = nanmean[i](x[i])
+    line 1, column 5: unknown reduction nanmean; did you mean mean? [D009]
+op f(x[i], weight[i]) -> y; y[i] = x[i]*wieght[i]
+    line 1, column 41: unknown tensor wieght; did you mean weight? [D005]
+y[i] = lambda[i]
+    line 1, column 8: lambda is a Python keyword and cannot name a tensor; choose another name
+    [D002]
+y[i] = _x[i]
+    line 1, column 8: _x cannot name a tensor: names that begin with _ are reserved for generated
+    code [D002]
+pi[i] = x[i]
+    line 1, column 1: pi cannot name a tensor: it is a word of the notation; choose another name
+    [D002]
+y[i] = pi[i]
+    line 1, column 8: pi is a constant and has no axes [D014]
+y[i] = (i <= 3)*x[i]
+    line 1, column 9: i <= 3 is a condition, not a number; write [i <= 3] [D021]
+op f(x[i], T[i]: int) -> y; y[i] = where(T[i], x[i], 0)
+    line 1, column 42: T[i] is a number, not a condition; compare it, T[i] != 0 [D021]
+y[i] = x[i]/0
+    line 1, column 8: division by zero in x[i]/0 [D022]
+y[i] = x[i]/sin(0)
+    line 1, column 8: division by zero in x[i]/sin(0) [D022]
+y[i] = sqrt(-1)*x[i]
+    line 1, column 8: sqrt(-1) is not a real number [D022]
+y[i] = x[i] + asin(1 + 1)
+    line 1, column 15: asin(1 + 1) is not a real number [D022]
+y[i] = where(x[i] > 0, x[i], log(0))
+    line 1, column 30: log(0) is infinite or out of the range of float64 [D022]
+y[i] = exp(2*500)*x[i]
+    line 1, column 8: exp(2*500) is infinite or out of the range of float64 [D022]
+y[i] = x[i
+    line 1, column 9: [ is never closed [D001]
+y[i] = x[i]]
+    line 1, column 12: ] closes nothing [D001]
+y[i] = sum[k](x[i,k*w[k])
+    line 1, column 16: [ is never closed [D001]
+y[i] = x[i][k]
+    line 1, column 12: unexpected '['; all positions of a tensor stand in one bracket, x[i,j] [D001]
+op f(x[i]) -> y[i]
+    line 1, column 16: unexpected '['; an output is a name alone, and its equation has its axes
+    [D001]
+op f(x[i]) => y
+    line 1, column 12: unexpected '='; expected '->' or the end of the statement [D001]
+y[i] = EXP(x[i])
+    line 1, column 8: unknown function EXP; did you mean exp? [D009]
+op my-loss(x[i]) -> y
+    line 1, column 6: unexpected '-'; a name has letters, digits and _ [D001]
+y[i] = {{x}}[i]
+    line 1, column 8: unexpected character '{' [D001]
+y[i] = x["i"]
+    line 1, column 10: unexpected character '"'; names and options have no quotes:
+    reduction=mean|sum [D001]
+y[i] = 2x[i]
+    line 1, column 9: unexpected 'x'; expected the end of the statement; a product is written a*b
+    [D001]
+y[i] =
+    line 1, column 7: the text ends in the middle of a statement; expected a name, a number, '(' or
+    '[' [D001]
+y=i=3
+    line 1, column 4: unexpected '='; a comparison is ==, arguments are unnamed [D001]
+x²[i] = y[i]
+    line 1, column 2: unexpected '²'; expected '[' or '=' [D001]
+y = x*1e999
+    line 1, column 7: the number is too long or too large [D022]
+op f(x[i]) -> y
+    line 1, column 1: operation f has no equation; write one for its output, y[i] = ... [D003]
+op f() -> y; y = 1
+    line 1, column 1: operation f has no input; add one, op f(x[i]) -> y [D003]
+z[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]
+    line 1, column 1: z is defined before the first op line; move it below an op line [D003]
+op f(x[i]) -> y; y[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]
+    operation f is defined twice; rename one [D006]
+y = sum[i,i](x[i])
+    line 1, column 11: index i appears twice in sum[...] [D012]
+y = sum[0](x[i])
+    line 1, column 9: sum reduces over indices and groups, not over 0 [D013]
+y[i] = softmax[j](x[i,j])
+    line 1, column 16: softmax[j] keeps its index, and j is neither summed over nor on the left; add
+    it to y [D011]
+y[i+1] = x[i]
+    line 1, column 3: axis i + 1 of y: an axis on the left must be an index, a group *p, a composite
+    (a b) or 0 [D013]
+op f(x[i+1]) -> y; y[i] = x[i]
+    line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p, a composite (a b) or 0,
+    which has size 1; size(k)=3 after a ';' fixes a size [D013]
+op f(x[i]: complex) -> y; y[i] = x[i]
+    line 1, column 12: complex is not a kind of tensor; use float, int or bool [D001]
+op f(x[i]; eps=foo) -> y; y[i] = x[i] + eps
+    line 1, column 16: the default of eps must be a number, not foo [D023]
+"""
+"""Each text, and what is said of it."""
 WRONG = [
-    (
-        "C[i,j] = A[i,l]*B[l,j]*sum[l](A[i,l])",
-        "line 1, column 14: index l of A[i, l] is neither summed over nor on the left; sum "
-        "over it, sum[l](...), or add it to C [D011]",
-    ),
-    (
-        "y = x[*p]",
-        "line 1, column 7: index *p of x[*p] is neither summed over nor on the left; sum over "
-        "it, sum[*p](...), or add it to y [D011]",
-    ),
+    *told(TOLD),
     (
         "y[i] = z[i]\nz[i] = x[i]",
         "line 1, column 8: z is used before it is defined, on line 2; move its equation up [D008]",
     ),
-    (
-        "y[i] = y[i] + x[i]",
-        "line 1, column 8: y is used in its own definition; an equation cannot be a "
-        "recurrence: write one step as an operation and loop in Python, or write a sum over "
-        "the earlier positions, sum[s | s<=t](..) [D008]",
-    ),
-    ("y[i,i] = x[i]", "line 1, column 5: index i appears twice on the left of y [D012]"),
-    (
-        "y[i] = sgmoid(x[i])",
-        "line 1, column 8: unknown function sgmoid; did you mean sigmoid? [D009]",
-    ),
-    ("y[i] = exp(x[i], 2)", "line 1, column 8: exp takes 1 argument, not 2 [D010]"),
-    (
-        "y[i] = max(x[i], z[i])",
-        "line 1, column 8: max reduces over an index, max[k](...); for two numbers, write "
-        "maximum(a, b) [D010]",
-    ),
-    ("y[i] = sum(x[i])", "line 1, column 8: sum needs its index: sum[k](...) [D010]"),
-    ("y = sum[i]", "line 1, column 5: sum needs an argument: sum[i](...) [D010]"),
-    ("y = exp[i](x[i])", "line 1, column 5: exp takes no indices: exp(...) [D010]"),
-    (
-        "y = nanmean[i](x[i])",
-        "line 1, column 5: unknown reduction nanmean; did you mean mean? [D009]",
-    ),
-    (
-        "op f(x[i], weight[i]) -> y; y[i] = x[i]*wieght[i]",
-        "line 1, column 41: unknown tensor wieght; did you mean weight? [D005]",
-    ),
-    (
-        "y[i] = lambda[i]",
-        "line 1, column 8: lambda is a Python keyword and cannot name a tensor; "
-        "choose another name [D002]",
-    ),
-    (
-        "y[i] = _x[i]",
-        "line 1, column 8: _x cannot name a tensor: names that begin with _ are reserved for "
-        "generated code [D002]",
-    ),
-    (
-        "pi[i] = x[i]",
-        "line 1, column 1: pi cannot name a tensor: it is a word of the notation; "
-        "choose another name [D002]",
-    ),
-    ("y[i] = pi[i]", "line 1, column 8: pi is a constant and has no axes [D014]"),
-    (
-        "y[i] = (i <= 3)*x[i]",
-        "line 1, column 9: i <= 3 is a condition, not a number; write [i <= 3] [D021]",
-    ),
-    (
-        "op f(x[i], T[i]: int) -> y; y[i] = where(T[i], x[i], 0)",
-        "line 1, column 42: T[i] is a number, not a condition; compare it, T[i] != 0 [D021]",
-    ),
-    ("y[i] = x[i]/0", "line 1, column 8: division by zero in x[i]/0 [D022]"),
-    ("y[i] = x[i]/sin(0)", "line 1, column 8: division by zero in x[i]/sin(0) [D022]"),
-    ("y[i] = sqrt(-1)*x[i]", "line 1, column 8: sqrt(-1) is not a real number [D022]"),
-    ("y[i] = x[i] + asin(1 + 1)", "line 1, column 15: asin(1 + 1) is not a real number [D022]"),
     ("y[i] = x[i] - (inf - inf)", f"line 1, column 16: {INFINITE} [D022]"),
     ("y[i] = exp(-inf)*x[i]", f"line 1, column 13: {INFINITE} [D022]"),
     ("y[i] = maximum(x[i], -inf)", f"line 1, column 23: {INFINITE} [D022]"),
@@ -288,105 +341,11 @@ WRONG = [
     ),
     ("y = x[inf]", f"line 1, column 7: {INFINITE} [D022]"),
     (
-        "y[i] = where(x[i] > 0, x[i], log(0))",
-        "line 1, column 30: log(0) is infinite or out of the range of float64 [D022]",
-    ),
-    (
-        "y[i] = exp(2*500)*x[i]",
-        "line 1, column 8: exp(2*500) is infinite or out of the range of float64 [D022]",
-    ),
-    ("y[i] = x[i", "line 1, column 9: [ is never closed [D001]"),
-    ("y[i] = x[i]]", "line 1, column 12: ] closes nothing [D001]"),
-    ("y[i] = sum[k](x[i,k*w[k])", "line 1, column 16: [ is never closed [D001]"),
-    (
-        "y[i] = x[i][k]",
-        "line 1, column 12: unexpected '['; all positions of a tensor stand in one bracket, "
-        "x[i,j] [D001]",
-    ),
-    (
-        "op f(x[i]) -> y[i]",
-        "line 1, column 16: unexpected '['; an output is a name alone, and its equation has its "
-        "axes [D001]",
-    ),
-    (
-        "op f(x[i]) => y",
-        "line 1, column 12: unexpected '='; expected '->' or the end of the statement [D001]",
-    ),
-    ("y[i] = EXP(x[i])", "line 1, column 8: unknown function EXP; did you mean exp? [D009]"),
-    (
-        "op my-loss(x[i]) -> y",
-        "line 1, column 6: unexpected '-'; a name has letters, digits and _ [D001]",
-    ),
-    ("y[i] = {{x}}[i]", "line 1, column 8: unexpected character '{' [D001]"),
-    (
-        'y[i] = x["i"]',
-        "line 1, column 10: unexpected character '\"'; names and options have no quotes: "
-        "reduction=mean|sum [D001]",
-    ),
-    (
-        "y[i] = 2x[i]",
-        "line 1, column 9: unexpected 'x'; expected the end of the statement; a product is written "
-        "a*b [D001]",
-    ),
-    (
-        "y[i] =",
-        "line 1, column 7: the text ends in the middle of a statement; expected a name, "
-        "a number, '(' or '[' [D001]",
-    ),
-    (
         "y[i] = \n x[i]",
         "line 1, column 8: the statement ends too early; expected a name, a number, '(' or '[' "
         "[D001]",
     ),
-    ("y=i=3", "line 1, column 4: unexpected '='; a comparison is ==, arguments are unnamed [D001]"),
-    ("x²[i] = y[i]", "line 1, column 2: unexpected '²'; expected '[' or '=' [D001]"),
-    ("y = x*1e999", "line 1, column 7: the number is too long or too large [D022]"),
     ("", "the text has no operation; write one, C[i] = A[i] [D003]"),
-    (
-        "op f(x[i]) -> y",
-        "line 1, column 1: operation f has no equation; write one for its output, y[i] = ... "
-        "[D003]",
-    ),
-    (
-        "op f() -> y; y = 1",
-        "line 1, column 1: operation f has no input; add one, op f(x[i]) -> y [D003]",
-    ),
-    (
-        "z[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]",
-        "line 1, column 1: z is defined before the first op line; move it below an op line [D003]",
-    ),
-    (
-        "op f(x[i]) -> y; y[i] = x[i]; op f(x[i]) -> y; y[i] = x[i]",
-        "operation f is defined twice; rename one [D006]",
-    ),
-    ("y = sum[i,i](x[i])", "line 1, column 11: index i appears twice in sum[...] [D012]"),
-    (
-        "y = sum[0](x[i])",
-        "line 1, column 9: sum reduces over indices and groups, not over 0 [D013]",
-    ),
-    (
-        "y[i] = softmax[j](x[i,j])",
-        "line 1, column 16: softmax[j] keeps its index, and j is neither summed over nor on "
-        "the left; add it to y [D011]",
-    ),
-    (
-        "y[i+1] = x[i]",
-        "line 1, column 3: axis i + 1 of y: an axis on the left must be an index, a group "
-        "*p, a composite (a b) or 0 [D013]",
-    ),
-    (
-        "op f(x[i+1]) -> y; y[i] = x[i]",
-        "line 1, column 8: axis i + 1 of x: an axis must be an index, a group *p, a "
-        "composite (a b) or 0, which has size 1; size(k)=3 after a ';' fixes a size [D013]",
-    ),
-    (
-        "op f(x[i]: complex) -> y; y[i] = x[i]",
-        "line 1, column 12: complex is not a kind of tensor; use float, int or bool [D001]",
-    ),
-    (
-        "op f(x[i]; eps=foo) -> y; y[i] = x[i] + eps",
-        "line 1, column 16: the default of eps must be a number, not foo [D023]",
-    ),
     (
         "y[i] = " + "exp(" * 3000 + "x[i]" + ")" * 3000,
         "line 1, column 1: the expression is nested too deeply (3002 levels; the limit is "
