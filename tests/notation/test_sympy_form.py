@@ -5,6 +5,7 @@ SymPy orders sums and products itself; the texts here are written in that order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,206 +50,107 @@ def _until_two() -> Any:
     return Piecewise((x[k], k <= i), (2, True))
 
 
-SAME: list[tuple[str, Any]] = [
-    (
-        "op matmul(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])",
-        lambda: Operation("matmul", Eq(C[i, j], Sum(A[i, k] * B[k, j], k))),
+def f(*equations: Any, **more: Any) -> Callable[[], Operation]:
+    """The operation f of these, made when it is asked for."""
+    return lambda: Operation("f", *equations, **more)
+
+
+SAME = {
+    "op f(A[*p,k,*q]; dim=axis(k)) -> S\nS[*p,k,*q] = exp(A[*p,k,*q])/sum[l](exp(A[*p,l,*q]))": f(
+        Eq(S[*p, k, *q], exp(A[*p, k, *q]) / Sum(exp(A[*p, l, *q]), l)),
+        parameters={"dim": h.axis(k)},
     ),
-    (
-        "op matmul(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])",
-        lambda: Operation("matmul", Eq(C[i, j], Sum(A[i, k] * B[k, j], (k, 0, K - 1)))),
+    "op f(A[*p,k,*q]; dim=axis(k, -1)) -> S; S[*p,k,*q] = softmax[k](A[*p,k,*q])": f(
+        Eq(S[*p, k, *q], h.Softmax(A[*p, k, *q], k)), parameters={"dim": h.axis(k, -1)}
     ),
-    (
-        "op matmul(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])",
-        lambda: Operation(
-            "matmul",
-            Eq(C[Idx("i", N), j], Sum(A[Idx("i", N), Idx("k")] * B[Idx("k"), j], Idx("k"))),
-        ),
+    "op f(x[*p,k]; dim=axis(k), keepdim=keep(k)) -> y; y[*p] = mean[k | x[*p,k]>0](x[*p,k])": f(
+        Eq(y[p], h.Mean(x[*p, k], k, where=x[*p, k] > 0)),
+        parameters={"dim": h.axis(k), "keepdim": h.keep(k)},
     ),
-    (
-        "op softmax(A[*p,k,*q]; dim=axis(k)) -> S\n"
-        "S[*p,k,*q] = exp(A[*p,k,*q])/sum[l](exp(A[*p,l,*q]))",
-        lambda: Operation(
-            "softmax",
-            Eq(S[*p, k, *q], exp(A[*p, k, *q]) / Sum(exp(A[*p, l, *q]), l)),
-            parameters={"dim": h.axis(k)},
-        ),
+    "op f(x[i,j], w[j]; eps=1e-5) -> y\n"
+    "m[j] = mean[i](x[i,j])\n"
+    "z[j] = sum[i]((x[i,j] - m[j])**2)/size(i)\n"
+    "y[i,j] = w[j]*(x[i,j] - m[j])*(z[j] + eps)**(-1/2)": f(
+        Eq(m[j], h.Mean(x[i, j], i)),
+        Eq(z[j], Sum((x[i, j] - m[j]) ** 2, (i, 0, N - 1)) / N),
+        Eq(y[i, j], w[j] * (x[i, j] - m[j]) / sqrt(z[j] + eps)),
+        inputs=[x, w],
+        parameters={eps: 1e-5},
     ),
-    (
-        "op softmax(A[*p,k,*q]; dim=axis(k, -1)) -> S; S[*p,k,*q] = softmax[k](A[*p,k,*q])",
-        lambda: Operation(
-            "softmax",
-            Eq(S[*p, k, *q], h.Softmax(A[*p, k, *q], k)),
-            parameters={"dim": h.axis(k, -1)},
-        ),
+    "op f(x[i]) -> y; y[i] = log(x[i]) + 0.1*abs(x[i]) + maximum(x[i], 0)": f(
+        Eq(y[i], Max(x[i], 0) + 0.1 * Abs(x[i]) + log(x[i]))
     ),
-    (
-        "op f(x[*p,k]; dim=axis(k), keepdim=keep(k)) -> y; y[*p] = mean[k | x[*p,k]>0](x[*p,k])",
-        lambda: Operation(
-            "f",
-            Eq(y[p], h.Mean(x[*p, k], k, where=x[*p, k] > 0)),
-            parameters={"dim": h.axis(k), "keepdim": h.keep(k)},
-        ),
+    "op f(x[i], w[i]) -> y; y[i] = exp(x[i])*w[i]": f(
+        Eq(y[i], Abs(exp(x[i])) * sympy.conjugate(w[i])), inputs=[x[i], w[i]]
     ),
-    (
-        "op batch_norm(x[i,j], w[j]; eps=1e-5) -> y\n"
-        "m[j] = mean[i](x[i,j])\n"
-        "z[j] = sum[i]((x[i,j] - m[j])**2)/size(i)\n"
-        "y[i,j] = w[j]*(x[i,j] - m[j])*(z[j] + eps)**(-1/2)",
-        lambda: Operation(
-            "batch_norm",
-            Eq(m[j], h.Mean(x[i, j], i)),
-            Eq(z[j], Sum((x[i, j] - m[j]) ** 2, (i, 0, N - 1)) / N),
-            Eq(y[i, j], w[j] * (x[i, j] - m[j]) / sqrt(z[j] + eps)),
-            inputs=[x, w],
-            parameters={eps: 1e-5},
-        ),
+    "op f(x[i]) -> y; y[i] = exp(sin(x[i])*cosh(0))": f(
+        Eq(y[i], Abs(exp(sympy.sin(x[i])))), inputs=[x[i]]
     ),
-    (
-        "op f(x[i]) -> y; y[i] = log(x[i]) + 0.1*abs(x[i]) + maximum(x[i], 0)",
-        lambda: Operation("f", Eq(y[i], Max(x[i], 0) + 0.1 * Abs(x[i]) + log(x[i]))),
+    "op f(x[k]) -> y; y[i] = prod[k | k <= i - 1](x[k])": f(
+        Eq(y[i], Product(x[k], (k, 0, i - 1))), inputs=[x[k]]
     ),
-    (
-        "op f(x[i], w[i]) -> y; y[i] = exp(x[i])*w[i]",
-        lambda: Operation(
-            "f", Eq(y[i], Abs(exp(x[i])) * sympy.conjugate(w[i])), inputs=[x[i], w[i]]
-        ),
+    "op f(x[i,k]; size(k)=5) -> y; y[i] = sum[k](x[i,k])": f(Eq(y[i], Sum(x[i, k], (k, 0, 4)))),
+    "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/2)+1) -> y; y[k] = x[2*k]": f(
+        Eq(y[k], x[2 * k]),
+        inputs=[x[i]],
+        parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / 2) + 1},
     ),
-    (
-        "op f(x[i]) -> y; y[i] = exp(sin(x[i])*cosh(0))",
-        lambda: Operation("f", Eq(y[i], Abs(exp(sympy.sin(x[i])))), inputs=[x[i]]),
+    "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/eps)+1) -> y; y[k] = x[2*k]": f(
+        Eq(y[k], x[2 * k]),
+        inputs=[x[i]],
+        parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / eps) + 1},
     ),
-    (
-        "op f(x[k]) -> y; y[i] = prod[k | k <= i - 1](x[k])",
-        lambda: Operation("f", Eq(y[i], Product(x[k], (k, 0, i - 1))), inputs=[x[k]]),
+    "op f(A[k], B[k], C[k]) -> y; y[j] = sum[i](concat[i](A[i], where(i > j, B[i], C[i])))": f(
+        Eq(y[j], Sum(h.Concat(i, A[i], Piecewise((B[i], j < i), (C[i], True))), i)),
+        inputs=[A[k], B[k], C[k]],
     ),
-    (
-        "op f(x[i,k]; size(k)=5) -> y; y[i] = sum[k](x[i,k])",
-        lambda: Operation("f", Eq(y[i], Sum(x[i, k], (k, 0, 4)))),
+    "op f(A[n,k], B[n,l]) -> y; y[n,i] = concat[i](A[n,i], B[n,i])": f(
+        Eq(y[n, i], h.Concat(i, A[n, i], B[n, i])), inputs=[A[n, k], B[n, l]]
     ),
-    (
-        "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/2)+1) -> y; y[k] = x[2*k]",
-        lambda: Operation(
-            "f",
-            Eq(y[k], x[2 * k]),
-            inputs=[x[i]],
-            parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / 2) + 1},
-        ),
+    "op f(W[c,d], T[n,t]) -> y; y[n,(t d)] = W[T[n,t],d]": f(
+        Eq(y[n, (t, d)], W[T[n, t], d]), inputs=[W[c, d], T[n, t]]
     ),
-    (
-        "op f(x[i]; eps=1, size(k)=floor((size(i)-eps)/eps)+1) -> y; y[k] = x[2*k]",
-        lambda: Operation(
-            "f",
-            Eq(y[k], x[2 * k]),
-            inputs=[x[i]],
-            parameters={eps: 1, h.size(k): floor((h.size(i) - eps) / eps) + 1},
-        ),
+    "op f(x[n,t,d], W[k,c]) -> y; z[n,(t d)] = x[n,t,d]; y[n,c] = sum[k](z[n,k]*W[k,c])": f(
+        Eq(z[n, h.Composite(t, d)], x[n, t, d]),
+        Eq(y[n, c], Sum(z[n, k] * W[k, c], k)),
+        inputs=[x[n, t, d], W[k, c]],
     ),
-    (
-        "op f(A[k], B[k], C[k]) -> y; y[j] = sum[i](concat[i](A[i], where(i > j, B[i], C[i])))",
-        lambda: Operation(
-            "f",
-            Eq(y[j], Sum(h.Concat(i, A[i], Piecewise((B[i], j < i), (C[i], True))), i)),
-            inputs=[A[k], B[k], C[k]],
-        ),
+    "op f(W[(t d),c], x[t,d]) -> y; y[c] = sum[k](k*W[k,c]) + sum[t,d](W[(t d),c]*x[t,d])": f(
+        Eq(y[c], Sum(x[t, d] * W[h.Composite(t, d), c], t, d) + Sum(k * W[k, c], k)),
+        inputs=[W[h.Composite(t, d), c], x[t, d]],
     ),
-    (
-        "op f(A[n,k], B[n,l]) -> y; y[n,i] = concat[i](A[n,i], B[n,i])",
-        lambda: Operation(
-            "f", Eq(y[n, i], h.Concat(i, A[n, i], B[n, i])), inputs=[A[n, k], B[n, l]]
-        ),
+    "op f(x[n,(k d)]; groups=size(k, 4)) -> y; y[n,k,d] = x[n,(k d)]/groups": f(
+        Eq(y[n, k, d], x[n, h.Composite(k, d)] / h.size(k)), parameters={"groups": h.size(k, 4)}
     ),
-    (
-        "op f(W[c,d], T[n,t]) -> y; y[n,(t d)] = W[T[n,t],d]",
-        lambda: Operation("f", Eq(y[n, (t, d)], W[T[n, t], d]), inputs=[W[c, d], T[n, t]]),
+    "op f(x[n,c,l], w[o,c,k]; s=1) -> y; y[n,o,t] = sum[c,k](x[n,c,s*t+k]*w[o,c,k])": f(
+        Eq(y[n, o, t], Sum(w[o, c, k] * x[n, c, Symbol("s") * t + k], c, k)),
+        inputs=[x[n, c, l], w[o, c, k]],
+        parameters={"s": 1},
     ),
-    (
-        "op f(x[n,t,d], W[k,c]) -> y; z[n,(t d)] = x[n,t,d]; y[n,c] = sum[k](z[n,k]*W[k,c])",
-        lambda: Operation(
-            "f",
-            Eq(z[n, h.Composite(t, d)], x[n, t, d]),
-            Eq(y[n, c], Sum(z[n, k] * W[k, c], k)),
-            inputs=[x[n, t, d], W[k, c]],
-        ),
+    "op f(x[i], m[i]: bool) -> y; y[i] = where(m[i], x[i], [i == 2])": f(
+        Eq(y[i], Piecewise((x[i], h.Holds(m[i])), (KroneckerDelta(i, 2), True))),
+        inputs=[x[i], h.boolean(m[i])],
     ),
-    (
-        "op f(W[(t d),c], x[t,d]) -> y; y[c] = sum[k](k*W[k,c]) + sum[t,d](W[(t d),c]*x[t,d])",
-        lambda: Operation(
-            "f",
-            Eq(y[c], Sum(x[t, d] * W[h.Composite(t, d), c], t, d) + Sum(k * W[k, c], k)),
-            inputs=[W[h.Composite(t, d), c], x[t, d]],
-        ),
+    "op f(x[i,j], a) -> y; y[i] = a*argmax[j](x[i,j])*logsumexp[j](x[i,j])": f(
+        Eq(y[i], Symbol("a") * h.ArgMax(x[i, j], j) * h.LogSumExp(x[i, j], j)),
+        inputs=[x[i, j], Symbol("a")],
     ),
-    (
-        "op f(x[n,(k d)]; groups=size(k, 4)) -> y; y[n,k,d] = x[n,(k d)]/groups",
-        lambda: Operation(
-            "f",
-            Eq(y[n, k, d], x[n, h.Composite(k, d)] / h.size(k)),
-            parameters={"groups": h.size(k, 4)},
-        ),
+    "op f(x[k], w[i]) -> y; y = sum[i](w[i]*sum[k](where(i >= k, x[k], 2)))": f(
+        Eq(Symbol("y"), Sum(w[i] * Sum(Piecewise((x[k], k <= i), (2, True)), k), i)),
+        inputs=[x[k], w[i]],
     ),
-    (
-        "op f(x[n,c,l], w[o,c,k]; s=1) -> y; y[n,o,t] = sum[c,k](x[n,c,s*t+k]*w[o,c,k])",
-        lambda: Operation(
-            "f",
-            Eq(y[n, o, t], Sum(w[o, c, k] * x[n, c, Symbol("s") * t + k], c, k)),
-            inputs=[x[n, c, l], w[o, c, k]],
-            parameters={"s": 1},
-        ),
+    "op f(x[k], w[i]) -> y; y = prod[i](w[i]*max[k](where(i >= k, x[k], 2)))": f(
+        Eq(Symbol("y"), Product(w[i] * h.ReduceMax(_until_two(), k), i)), inputs=[x[k], w[i]]
     ),
-    (
-        "op f(x[i], m[i]: bool) -> y; y[i] = where(m[i], x[i], [i == 2])",
-        lambda: Operation(
-            "f",
-            Eq(y[i], Piecewise((x[i], h.Holds(m[i])), (KroneckerDelta(i, 2), True))),
-            inputs=[x[i], h.boolean(m[i])],
-        ),
+    "op f(x[i], w[i]) -> y; y[i] = [i + 1 < size(i)]*x[i + 1]**2*w[i]**2": f(
+        Eq(y[i], (h.Iverson(i + 1 < h.size(i)) * x[i + 1] * w[i]) ** 2), inputs=[x[i], w[i]]
     ),
-    (
-        "op f(x[i,j], a) -> y; y[i] = a*argmax[j](x[i,j])*logsumexp[j](x[i,j])",
-        lambda: Operation(
-            "f",
-            Eq(y[i], Symbol("a") * h.ArgMax(x[i, j], j) * h.LogSumExp(x[i, j], j)),
-            inputs=[x[i, j], Symbol("a")],
-        ),
+    "op f(x[i]) -> y; y[i] = x[i] - digamma(1)": f(Eq(y[i], x[i] - sympy.digamma(1))),
+    "op f(x[k]) -> y; y = sum[k | 1 <= k and k <= 3](x[k])": f(
+        Eq(Symbol("y"), Sum(x[k], (k, 1, 3))), inputs=[x[k]]
     ),
-    (
-        "op f(x[k], w[i]) -> y; y = sum[i](w[i]*sum[k](where(i >= k, x[k], 2)))",
-        lambda: Operation(
-            "f",
-            Eq(Symbol("y"), Sum(w[i] * Sum(Piecewise((x[k], k <= i), (2, True)), k), i)),
-            inputs=[x[k], w[i]],
-        ),
-    ),
-    (
-        "op f(x[k], w[i]) -> y; y = prod[i](w[i]*max[k](where(i >= k, x[k], 2)))",
-        lambda: Operation(
-            "f",
-            Eq(Symbol("y"), Product(w[i] * h.ReduceMax(_until_two(), k), i)),
-            inputs=[x[k], w[i]],
-        ),
-    ),
-    (
-        "op f(x[i], w[i]) -> y; y[i] = [i + 1 < size(i)]*x[i + 1]**2*w[i]**2",
-        lambda: Operation(
-            "f",
-            Eq(y[i], (h.Iverson(i + 1 < h.size(i)) * x[i + 1] * w[i]) ** 2),
-            inputs=[x[i], w[i]],
-        ),
-    ),
-    (
-        "op f(x[i]) -> y; y[i] = x[i] - digamma(1)",
-        lambda: Operation("f", Eq(y[i], x[i] - sympy.digamma(1))),
-    ),
-    (
-        "op f(x[k]) -> y; y = sum[k | 1 <= k and k <= 3](x[k])",
-        lambda: Operation("f", Eq(Symbol("y"), Sum(x[k], (k, 1, 3))), inputs=[x[k]]),
-    ),
-    (
-        "op f(x[*p]) -> y; y = sum[*p](x[*p])/size(p)",
-        lambda: Operation("f", Eq(Symbol("y"), Sum(x[p], p) / h.size(p))),
-    ),
-]
+    "op f(x[*p]) -> y; y = sum[*p](x[*p])/size(p)": f(Eq(Symbol("y"), Sum(x[p], p) / h.size(p))),
+}
 
 
 def test_declared_tensors_come_in_their_order():
@@ -265,7 +167,21 @@ def test_a_number_stands_before_functions_and_powers_ascend():
     assert text == "y[i] = x[i]·(1 + erf(x[i])) + x[i] + x[i]³"
 
 
-@each_row("text, made", SAME)
+@each_row(
+    "equation",
+    [
+        Eq(C[i, j], Sum(A[i, k] * B[k, j], k)),
+        Eq(C[i, j], Sum(A[i, k] * B[k, j], (k, 0, K - 1))),
+        Eq(C[Idx("i", N), j], Sum(A[Idx("i", N), Idx("k")] * B[Idx("k"), j], Idx("k"))),
+    ],
+)
+def test_a_whole_axis_has_limits_or_none(equation: Any) -> None:
+    text = "op matmul(A[i,k], B[k,j]) -> C; C[i,j] = sum[k](A[i,k]*B[k,j])"
+    assert Operation("matmul", equation) == parse(text)
+    assert str(to_sympy(parse(text).equations[0].body))
+
+
+@each_row("text, made", SAME.items())
 def test_text_and_sympy_are_one_operation(text: str, made: Any) -> None:
     assert made() == parse(text)
 
@@ -378,66 +294,66 @@ WRONG: list[tuple[Any, str]] = [
         "or add it to C [D011]\n  in matmul: C[i, j] = A[i, l]*B[k, j]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], A[i] * Symbol("a"))),
+        f(Eq(C[i], A[i] * Symbol("a"))),
         "symbol a is neither an index, a parameter nor an input; declare it, "
         'parameters={"a": None} or inputs=[..., a] [D005]\n  in f: C[i] = a*A[i]',
     ),
     (
-        lambda: Operation("f", Eq(C[i], Heaviside(A[i]))),
+        f(Eq(C[i], Heaviside(A[i]))),
         "SymPy's Heaviside in Heaviside(A[i]) is not supported; write Iverson(x > 0), "
         "which defines the value at 0 [D029]\n  in f: C[i] = Heaviside(A[i])",
     ),
     (
-        lambda: Operation("f", Eq(C[i], Ne(A[i], 0))),
+        f(Eq(C[i], Ne(A[i], 0))),
         "f: SymPy evaluated an equation to False; one side may be nan, such as 0*oo; write it "
         "with Eq(..., evaluate=False), and a condition as Iverson(...) [D028]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], C[i])),
+        f(Eq(C[i], C[i])),
         "f: SymPy evaluated an equation to True; write it with Eq(..., evaluate=False), and a "
         "condition as Iverson(...) [D028]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 1, N)))),
+        f(Eq(C[i], Sum(A[i, k], (k, 1, N)))),
         "limits (k, 1, N): indices start at 0; write (k, 0, N - 1) or k alone [D029]\n  in f: "
         "C[i] = "
         "Sum(A[i, k], (k, 1, N))",
     ),
     (
-        lambda: Operation("f", Eq(C[i], Sum(A[i, k], (k, 0, sympy.oo)))),
+        f(Eq(C[i], Sum(A[i, k], (k, 0, sympy.oo)))),
         "limits (k, 0, oo): write k alone for the whole axis [D029]\n  in f: C[i] = Sum(A[i, "
         "k], (k, "
         "0, oo))",
     ),
     (
-        lambda: Operation("f", Eq(C[i], Piecewise((A[i], i > 2)))),
+        f(Eq(C[i], Piecewise((A[i], i > 2)))),
         "Piecewise((A[i], i > 2)) has no last case; end it with (..., True) [D029]\n"
         "  in f: C[i] = Piecewise((A[i], i > 2))",
     ),
     (
-        lambda: Operation("f", Eq(C[i], sympy.I * A[i])),
+        f(Eq(C[i], sympy.I * A[i])),
         "SymPy's ImaginaryUnit in I is not supported; write real numbers; SymPy evaluates "
         "sqrt(-1) to I [D029]\n  in f: C[i] = I*A[i]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], sympy.log(0) * A[i])),
+        f(Eq(C[i], sympy.log(0) * A[i])),
         "SymPy's ComplexInfinity in zoo is not supported; write oo or -oo; SymPy evaluates "
         "1/0 and log(0) to zoo [D029]\n  in f: C[i] = zoo*A[i]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], sympy.nan, evaluate=False)),
+        f(Eq(C[i], sympy.nan, evaluate=False)),
         "SymPy's NaN in nan is not supported; write a number; SymPy evaluates 0*oo and oo "
         "- oo to nan [D029]\n  in f: C[i] = nan",
     ),
     (
-        lambda: Operation("f", Eq(C[i], A * A[i])),
+        f(Eq(C[i], A * A[i])),
         "tensor A has no indices; write A[...], or use a Symbol for a number [D029]\n  in f: "
         "C[i] = "
         "A[i]*A",
     ),
-    (lambda: Operation("f", A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...) [D028]"),
+    (f(A[i]), "f: A[i] is not an equation; write Eq(C[i, j], ...) [D028]"),
     (
-        lambda: Operation("f", [Eq(C[i], A[i])]),
+        f([Eq(C[i], A[i])]),
         "f: [Eq(C[i], A[i])] is not an equation; pass the equations one by one, without a list "
         "[D028]",
     ),
@@ -446,7 +362,7 @@ WRONG: list[tuple[Any, str]] = [
         "'f{{' cannot name an operation; use letters, digits and _ [D002]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], IndexedBase("a'b")[i])),
+        f(Eq(C[i], IndexedBase("a'b")[i])),
         "\"a'b\" cannot name a tensor; use letters, digits and _ [D002]\n  in f: C[i] = a'b[i]",
     ),
     (
@@ -454,7 +370,7 @@ WRONG: list[tuple[Any, str]] = [
         "operation f has no equation; write one for its output, y[i] = ... [D003]",
     ),
     (
-        lambda: Operation("f", Eq(C[i], A[i]), parameters={"eps": "big"}),
+        f(Eq(C[i], A[i]), parameters={"eps": "big"}),
         "'big' is not a number; give a number, pi or oo [D029]",
     ),
     (
@@ -465,7 +381,7 @@ WRONG: list[tuple[Any, str]] = [
         "- * and floor(a/b), not size(i)/2 [D023]\n  in size(k) = size(i)/2",
     ),
     (
-        lambda: Operation("f", Eq(C[i], A[i] * B[i]), inputs=[A]),
+        f(Eq(C[i], A[i] * B[i]), inputs=[A]),
         "unknown tensor B; declare it in inputs=[x[i, j], ...], or define it above [D005]\n"
         "  in f: C[i] = A[i]*B[i]",
     ),
@@ -474,19 +390,19 @@ WRONG: list[tuple[Any, str]] = [
 
 DECLARED = [
     (
-        lambda: Operation("f", Eq(C[i, k], A[i])),
+        f(Eq(C[i, k], A[i])),
         "declare it in inputs=[x[i, j], ...], or give parameters={size(k): ...}",
     ),
     (
-        lambda: Operation("f", Eq(C[j], Sum(A[j + k + l], k, l))),
+        f(Eq(C[j], Sum(A[j + k + l], k, l))),
         "declare one of them in inputs=[x[i, j], ...], or give parameters={size(j): ...}",
     ),
     (
-        lambda: Operation("f", Eq(B[i], sympy.floor(T[i])), Eq(C[i], A[B[i]])),
+        f(Eq(B[i], sympy.floor(T[i])), Eq(C[i], A[B[i]])),
         "an integer; otherwise declare inputs=[..., integer(T)]",
     ),
     (
-        lambda: Operation("f", Eq(C[1], A[i])),
+        f(Eq(C[1], A[i])),
         "y[k] = where(k == 0, a, b), and parameters={size(k): 2} sets their number",
     ),
 ]
@@ -522,7 +438,7 @@ def test_to_sympy(text: str, expected: str) -> None:
     assert str(to_sympy(parse(text).equations[0].body)) == expected
 
 
-@each_row("text, made", SAME)
+@each_row("text, made", SAME.items())
 def test_there_and_back(text: str, made: Any) -> None:
     """Every body has a SymPy form that prints."""
     for equation in parse(text).equations:
