@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from kit.audited import audited
 from kit.each import each_row, in_turns
 from kit.functions import (
     EXAMPLES,
@@ -201,21 +202,18 @@ def test_other_inputs_of_a_wrong_function_are_right():
 
 
 def test_a_factor_of_an_inner_term_is_named_with_its_term():
-    class Shaped(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            centered = x - x.mean(1, keepdim=True)
-            scale = (centered**2).mean(1, keepdim=True).add(1e-6).rsqrt()
-            ctx.save_for_backward(centered * scale, scale, w)
-            return centered * scale * w
+    def forward(ctx, x, w):
+        centered = x - x.mean(1, keepdim=True)
+        scale = (centered**2).mean(1, keepdim=True).add(1e-6).rsqrt()
+        ctx.save_for_backward(centered * scale, scale, w)
+        return centered * scale * w
 
-        @staticmethod
-        def backward(ctx, g):
-            y, scale, w = ctx.saved_tensors
-            own, along = g * w, (g * w * y).sum(1, keepdim=True)
-            return scale * (own - own.mean(1, keepdim=True) - y * along), (g * y).sum(0)
+    def backward(ctx, g):
+        y, scale, w = ctx.saved_tensors
+        own, along = g * w, (g * w * y).sum(1, keepdim=True)
+        return scale * (own - own.mean(1, keepdim=True) - y * along), (g * y).sum(0)
 
-    (x, w) = derive.audit(Shaped, torch.randn(4, 6), torch.randn(6)).rows
+    (x, w) = audited(forward, backward, torch.randn(4, 6), torch.randn(6)).rows
     assert w.right and re.search(r"1/size\(c\) is missing in .*Σ", x.wrong), x.wrong
 
 
@@ -247,20 +245,17 @@ def test_names_of_inputs_are_those_of_forward():
 
 
 def test_a_reference_function_stands_for_a_forward_that_autograd_does_not_see():
-    class Opaque(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            ctx.save_for_backward(x, w)
-            return torch.from_numpy(x.detach().numpy() * w.detach().numpy())
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return torch.from_numpy(x.detach().numpy() * w.detach().numpy())
 
-        @staticmethod
-        def backward(ctx, g):
-            x, w = ctx.saved_tensors
-            return g * w, -g * x
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w, -g * x
 
     args = torch.randn(3), torch.randn(3)
     for reference in (None, lambda x, w: x * w, "y[n] = x[n]*w[n]"):
-        report = derive.audit(Opaque, *args, reference=reference)
+        report = audited(forward, backward, *args, reference=reference)
         assert [(row.right, row.wrong) for row in report.rows] == [
             (True, ""),
             (False, "the sign is wrong"),
@@ -273,19 +268,16 @@ def test_a_forward_that_is_not_its_reference_cannot_be_judged():
 
 
 def test_a_forward_that_detaches_is_judged_by_differences_or_its_reference():
-    class Through(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x.detach()
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.detach()
 
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * x
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x
 
-    assert "which detaches a part" in derive.audit(Through, torch.randn(3)).rows[0].wrong
-    report = derive.audit(Through, torch.randn(3), reference=lambda x: x * x.detach())
+    assert "which detaches a part" in audited(forward, backward, torch.randn(3)).rows[0].wrong
+    report = audited(forward, backward, torch.randn(3), reference=lambda x: x * x.detach())
     assert report.right
 
 
@@ -308,51 +300,42 @@ def test_a_backward_that_fails_is_wrong():
 
 
 def test_a_cotangent_that_is_none_is_asked_for():
-    class Two(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.set_materialize_grads(False)
-            return x * 2, x * 3
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
 
-        @staticmethod
-        def backward(ctx, first, second):
-            return first * 2 + second * 3
+    def backward(ctx, first, second):
+        return first * 2 + second * 3
 
-    report = derive.audit(Two, torch.randn(3))
+    report = audited(forward, backward, torch.randn(3))
     assert report.verdict == "fragile"
     assert "backward fails where only output 0 is used" in report.fragile[0]
 
 
 def test_overflow_of_the_backward_alone_is_fragile():
-    class Softplus(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return torch.nn.functional.softplus(x)
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.nn.functional.softplus(x)
 
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * x.exp() / (1 + x.exp())
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x.exp() / (1 + x.exp())
 
-    report = derive.audit(Softplus, torch.tensor([1.0, -2.0, 0.5]))
+    report = audited(forward, backward, torch.tensor([1.0, -2.0, 0.5]))
     assert report.verdict == "fragile"
     assert "times as large: it has nan" in report.rows[0].fragile
 
 
 def test_another_slope_at_a_kink_is_a_remark():
-    class Relu(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.clamp(min=0)
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
 
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return torch.where(x > 0, g, 0)
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return torch.where(x > 0, g, 0)
 
-    report = derive.audit(Relu, torch.tensor([0.3, -1.2, 0.8, -0.4, 2.1, -0.7]))
+    report = audited(forward, backward, torch.tensor([0.3, -1.2, 0.8, -0.4, 2.1, -0.7]))
     assert report.right
     assert any("slope jumps" in text for text in report.remarks)
 
@@ -368,19 +351,16 @@ TIES = [
 def test_the_slopes_of_ties_are_told_apart(share, said):
     """The whole gradient for each tie is no slope, for the first one it is; shares are torch's."""
 
-    class Top(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x, x.amax(1))
-            return x.amax(1)
+    def forward(ctx, x):
+        ctx.save_for_backward(x, x.amax(1))
+        return x.amax(1)
 
-        @staticmethod
-        def backward(ctx, g):
-            x, m = ctx.saved_tensors
-            return share(x, m.unsqueeze(1)) * g.unsqueeze(1)
+    def backward(ctx, g):
+        x, m = ctx.saved_tensors
+        return share(x, m.unsqueeze(1)) * g.unsqueeze(1)
 
     x = torch.tensor([[1.0, 2.0, 2.0, 0.0], [3.0, 3.0, 3.0, 1.0], [0.0, 1.0, 2.0, 3.0]])
-    report = derive.audit(Top, x)
+    report = audited(forward, backward, x)
     assert report.right
     kinks = [text for text in report.remarks if "the slope jumps" in text]
     assert len(kinks) == bool(said) and said in "".join(kinks)
@@ -400,69 +380,57 @@ def test_the_second_backward():
 
 
 def test_the_second_backward_of_what_has_constants():
-    class Rotated(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, cos, sin):
-            ctx.save_for_backward(cos, sin)
-            a, b = x.chunk(2, -1)
-            return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    def forward(ctx, x, cos, sin):
+        ctx.save_for_backward(cos, sin)
+        a, b = x.chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
-        @staticmethod
-        def backward(ctx, g):
-            cos, sin = ctx.saved_tensors
-            a, b = g.chunk(2, -1)
-            return torch.cat([a * cos + b * sin, b * cos - a * sin], -1), None, None
+    def backward(ctx, g):
+        cos, sin = ctx.saved_tensors
+        a, b = g.chunk(2, -1)
+        return torch.cat([a * cos + b * sin, b * cos - a * sin], -1), None, None
 
-    report = derive.audit(Rotated, torch.randn(2, 3, 8), torch.randn(3, 4), torch.randn(3, 4))
+    report = audited(forward, backward, torch.randn(2, 3, 8), torch.randn(3, 4), torch.randn(3, 4))
     assert report.right and report.second_order == "right" and not report.remarks
 
 
 def test_a_forward_in_place_is_judged():
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.mark_dirty(x)
-            return x.mul_(2)
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
 
-        @staticmethod
-        def backward(ctx, g):
-            return g * 3
+    def backward(ctx, g):
+        return g * 3
 
-    report = derive.audit(Doubled, torch.randn(4))
+    report = audited(forward, backward, torch.randn(4))
     assert report.rows[0].wrong.startswith("the factor 3/2 is too many")
 
 
 def test_a_forward_in_place_is_judged_in_float64():
-    class Squared(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x.clone())
-            ctx.mark_dirty(x)
-            return x.square_()
+    def forward(ctx, x):
+        ctx.save_for_backward(x.clone())
+        ctx.mark_dirty(x)
+        return x.square_()
 
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * g * ctx.saved_tensors[0]
+    def backward(ctx, g):
+        return 2 * g * ctx.saved_tensors[0]
 
-    report = derive.audit(Squared, torch.randn(3, 4))
+    report = audited(forward, backward, torch.randn(3, 4))
     assert report.right and not any("float64" in text for text in report.remarks)
 
 
 @pytest.mark.parametrize("factor", [1, 2])
 def test_a_sparse_gradient_is_judged_by_its_elements(factor):
-    class Embedding(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, weight, index):
-            ctx.save_for_backward(index)
-            ctx.shape = weight.shape
-            return weight[index]
+    def forward(ctx, weight, index):
+        ctx.save_for_backward(index)
+        ctx.shape = weight.shape
+        return weight[index]
 
-        @staticmethod
-        def backward(ctx, g):
-            (index,) = ctx.saved_tensors
-            return torch.sparse_coo_tensor(index[None], factor * g, ctx.shape), None
+    def backward(ctx, g):
+        (index,) = ctx.saved_tensors
+        return torch.sparse_coo_tensor(index[None], factor * g, ctx.shape), None
 
-    report = derive.audit(Embedding, torch.randn(5, 3), torch.tensor([0, 2, 2, 4]))
+    report = audited(forward, backward, torch.randn(5, 3), torch.tensor([0, 2, 2, 4]))
     assert report.right == (factor == 1)
 
 
@@ -501,19 +469,16 @@ def test_the_fixed_module_takes_a_number_that_the_example_leaves_out(tmp_path):
 
 
 def test_a_forward_that_is_not_read_says_why():
-    class Inverse(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = torch.linalg.inv(x)
-            ctx.save_for_backward(y)
-            return y
+    def forward(ctx, x):
+        y = torch.linalg.inv(x)
+        ctx.save_for_backward(y)
+        return y
 
-        @staticmethod
-        def backward(ctx, G):
-            (y,) = ctx.saved_tensors
-            return -y.mT @ G @ y
+    def backward(ctx, G):
+        (y,) = ctx.saved_tensors
+        return -y.mT @ G @ y
 
-    report = derive.audit(Inverse, torch.randn(4, 4))
+    report = audited(forward, backward, torch.randn(4, 4))
     assert not report.right
     (unread,) = (r for r in report.remarks if "no term is named" in r)
     assert "the function cannot be read" in unread and "linalg_inv_ex is not supported" in unread
@@ -691,20 +656,17 @@ def test_a_jvp_is_judged_by_the_forward(name):
 
 @pytest.mark.parametrize("cast", [True, False])
 def test_what_a_cast_hides_is_said(cast):
-    class Dice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, p, t):
-            p, t = (p.float(), t.float()) if cast else (p, t)
-            ctx.save_for_backward(p, t)
-            return 1 - 2 * (p * t).sum() / (p + t).sum()
+    def forward(ctx, p, t):
+        p, t = (p.float(), t.float()) if cast else (p, t)
+        ctx.save_for_backward(p, t)
+        return 1 - 2 * (p * t).sum() / (p + t).sum()
 
-        @staticmethod
-        def backward(ctx, g):
-            p, t = ctx.saved_tensors
-            whole = (p + t).sum()
-            return -2 * g * (t * whole - (p * t).sum()) / (whole**2 + 1e-4), None
+    def backward(ctx, g):
+        p, t = ctx.saved_tensors
+        whole = (p + t).sum()
+        return -2 * g * (t * whole - (p * t).sum()) / (whole**2 + 1e-4), None
 
-    report = derive.audit(Dice, torch.rand(3, 4), torch.arange(12).reshape(3, 4) % 2 * 1.0)
+    report = audited(forward, backward, torch.rand(3, 4), torch.arange(12).reshape(3, 4) % 2 * 1.0)
     said = "judged in 32 bits, as forward or backward computes in no more: errors below 0.0002"
     assert report.right is cast
     assert any(said in remark for remark in report.remarks) is cast

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kit.audited import audited
 from kit.functions import EXAMPLES, OPERATIONS, CrossEntropy, Linear, Softmax
 from kit.seeded import seeded
 from torch.autograd import Function
@@ -123,48 +124,39 @@ def test_of_seeded_mistakes(function, old, new, said):
 
 
 def test_a_right_one_and_one_that_is_not_read_have_none():
-    class Opaque(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * 2
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
 
-        @staticmethod
-        def backward(ctx, g):
-            return torch.from_numpy(3 * g.detach().numpy())
+    def backward(ctx, g):
+        return torch.from_numpy(3 * g.detach().numpy())
 
     assert derive.audit(Softmax, *EXAMPLES[Softmax]).written == ()
-    report = derive.audit(Opaque, torch.randn(3))
+    report = audited(forward, backward, torch.randn(3))
     assert not report.right and report.written == ()
 
 
 def test_a_backward_of_too_many_gradients_says_how_many():
-    class More(Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
+    def forward(ctx, x):
+        return x * 2
 
-        @staticmethod
-        def backward(ctx, g):
-            return g * 2, g
+    def backward(ctx, g):
+        return g * 2, g
 
-    report = derive.audit(More, torch.randn(3))
+    report = audited(forward, backward, torch.randn(3))
     assert report.rows[0].wrong == "backward returns 2 gradients where forward takes 1 arguments"
 
 
 def test_a_cotangent_that_is_changed_in_place_is_said_once():
-    class InPlace(Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x.sin()
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sin()
 
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g.mul_(x.cos())
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g.mul_(x.cos())
 
-    report = derive.audit(InPlace, torch.randn(4))
+    report = audited(forward, backward, torch.randn(4))
     assert report.rows[0].wrong == "the cotangent g is changed in place by backward"
 
 

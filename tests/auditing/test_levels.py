@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from kit.audited import audited
 from kit.right import RIGHT
 from torch.autograd import Function
 
@@ -16,13 +17,6 @@ import derive
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def audited(forward, backward, *examples, **options):
-    """The report on a Function of these two."""
-    made = type("Made", (Function,), {"forward": forward, "backward": backward})
-    made.forward, made.backward = staticmethod(forward), staticmethod(backward)
-    return derive.audit(made, *examples, **options)
 
 
 def kept(ctx, *tensors):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from textwrap import dedent, indent
+
+from kit.each import try_all
+
+from derive.linting.lint import lint
 
 HEAD = """\
 import torch
@@ -39,3 +44,26 @@ def set_up(inputs: str, forward: str, setup: str, cotangents: str, backward: str
         indent(dedent(backward).strip(), " " * 8),
     ]
     return "\n".join(lines) + "\n"
+
+
+def codes(text: str, second: bool = False) -> list[str]:
+    """The findings in a file: of second derivatives, or all others."""
+    return [f.code for f in lint(text).findings if (f.code > "DRV4") == second]
+
+
+def assert_rule(
+    code: str,
+    wrong: Mapping[str, str],
+    right: Mapping[str, str],
+    text: Callable[[str], str] = str,
+    alone: bool = True,
+) -> None:
+    """Each wrong row has this finding, alone unless others may stand beside it; no right one does."""
+
+    def check(name: str, row: str) -> None:
+        found = codes(text(row), code > "DRV4")
+        wanted = [code] * (rows is wrong)
+        assert found == wanted if alone else (code in found) == bool(wanted)
+
+    for rows in (wrong, right):
+        try_all(rows.items(), check)

@@ -1,15 +1,7 @@
 """DRV3xx: what backward does with cotangents and saved tensors."""
 
-import pytest
 from kit.each import each_row
-from kit.written import function
-
-from derive.linting.lint import lint
-
-
-def codes(text):
-    return [finding.code for finding in lint(text).findings if finding.code < "DRV4"]
-
+from kit.written import assert_rule, codes, function
 
 SAVE = "ctx.save_for_backward(x)\n"
 READ = "x, = ctx.saved_tensors\n"
@@ -50,16 +42,6 @@ MEANT = {
 }
 
 
-@each_row("text", UNREAD.values())
-def test_a_cotangent_that_is_never_read(text):
-    assert codes(text) == ["DRV301"]
-
-
-@each_row("text", MEANT.values())
-def test_a_cotangent_that_may_be_unread(text):
-    assert codes(text) == []
-
-
 TWO = "ctx.save_for_backward(x)\nreturn loss.clone()"
 WITHOUT = {
     "a penalty": "return g, 2.0 * x",
@@ -80,16 +62,6 @@ WITH = {
     "zeros": "return g, torch.zeros_like(x)",
     "in a tuple": "ys = (x * 2, x)\nf(g, ys)\nreturn g, ys[0]",
 }
-
-
-@pytest.mark.parametrize("backward", WITHOUT.values(), ids=WITHOUT)
-def test_a_gradient_without_cotangent(backward):
-    assert codes(function("loss, x", TWO, "g", READ + backward)) == ["DRV302"]
-
-
-@each_row("backward", WITH.values())
-def test_a_gradient_with_a_cotangent(backward):
-    assert codes(function("loss, x", TWO, "g", READ + backward)) == []
 
 
 CHANGED = {
@@ -119,16 +91,6 @@ LEFT = {
 }
 
 
-@each_row("backward", CHANGED.values())
-def test_a_changed_cotangent(backward):
-    assert codes(function("x", SAVE + "return x * 2", "g", READ + backward)) == ["DRV303"]
-
-
-@each_row("backward", LEFT.values())
-def test_a_cotangent_that_stays(backward):
-    assert codes(function("x", SAVE + "return x * 2", "g", READ + backward)) == []
-
-
 SAVED = {
     "a method": READ + "return x.mul_(g)",
     "an operator": READ + "x *= g\nreturn x",
@@ -146,16 +108,6 @@ KEPT = {
     "a copy on one way": READ + "if f():\n    x = x * 2\n    x *= g\nreturn x * g",
     "a flag": READ + "x.requires_grad_(True)\nreturn x * g",
 }
-
-
-@each_row("backward", SAVED.values())
-def test_a_changed_saved_tensor(backward):
-    assert codes(function("x", SAVE + "return x * 2", "g", backward)) == ["DRV304"]
-
-
-@each_row("backward", KEPT.values())
-def test_a_saved_tensor_that_stays(backward):
-    assert codes(function("x", SAVE + "return x * 2", "g", backward)) == []
 
 
 def test_a_changed_tensor_on_ctx():
@@ -183,16 +135,20 @@ SHAPED = {
 }
 
 
-@pytest.mark.parametrize("backward", VIEWED.values(), ids=VIEWED)
-def test_a_viewed_cotangent(backward):
-    assert codes(function("x", SAVE + "return f(x)", "g", READ + backward)) == ["DRV305"]
-
-
-@each_row("backward", SHAPED.values())
-def test_a_cotangent_of_any_layout(backward):
-    assert codes(function("x", SAVE + "return f(x)", "g", READ + backward)) == []
-
-
 def test_a_decorator_that_copies():
     text = function("x", "return f(x)", "g", "return g.view(-1)", mark="ensure_contiguous")
     assert codes(text) == []
+
+
+@each_row(
+    "code, wrong, right, text",
+    [
+        ("DRV301", UNREAD, MEANT, str),
+        ("DRV302", WITHOUT, WITH, lambda b: function("loss, x", TWO, "g", READ + b)),
+        ("DRV303", CHANGED, LEFT, lambda b: function("x", SAVE + "return x * 2", "g", READ + b)),
+        ("DRV304", SAVED, KEPT, lambda b: function("x", SAVE + "return x * 2", "g", b)),
+        ("DRV305", VIEWED, SHAPED, lambda b: function("x", SAVE + "return f(x)", "g", READ + b)),
+    ],
+)
+def test_what_backward_does_with_cotangents_and_saved_tensors(code, wrong, right, text):
+    assert_rule(code, wrong, right, text)

@@ -1,13 +1,7 @@
 """DRV4xx: second derivatives."""
 
 from kit.each import each_row
-from kit.written import function, set_up
-
-from derive.linting.lint import lint
-
-
-def codes(text):
-    return [finding.code for finding in lint(text).findings if finding.code > "DRV4"]
+from kit.written import assert_rule, function, set_up
 
 
 def keeping(before, kept, output, gradient, read=None, inputs="x", **more):
@@ -78,16 +72,6 @@ FINE = {
 }
 
 
-@each_row("text", CONSTANT.values())
-def test_a_saved_intermediate(text):
-    assert codes(text) == ["DRV401"]
-
-
-@each_row("text", FINE.values())
-def test_no_saved_intermediate(text):
-    assert codes(text) == []
-
-
 def squared(backward, **more):
     forward = "ctx.save_for_backward(x)\nreturn x * x"
     return function("x", forward, "g", "x, = ctx.saved_tensors\n" + backward, **more)
@@ -144,11 +128,6 @@ HELD = {
 }
 
 
-@each_row("text", LOST.values())
-def test_a_step_without_a_derivative(text):
-    assert codes(text) == ["DRV402"]
-
-
-@each_row("text", HELD.values())
-def test_every_step_has_a_derivative(text):
-    assert codes(text) == []
+@each_row("code, wrong, right", [("DRV401", CONSTANT, FINE), ("DRV402", LOST, HELD)])
+def test_second_derivatives(code, wrong, right):
+    assert_rule(code, wrong, right)

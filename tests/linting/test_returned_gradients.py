@@ -1,15 +1,7 @@
 """DRV2xx: what backward takes and returns."""
 
-import pytest
 from kit.each import each_row
-from kit.written import function, set_up
-
-from derive.linting.lint import lint
-
-
-def codes(text):
-    return [finding.code for finding in lint(text).findings if finding.code < "DRV4"]
-
+from kit.written import assert_rule, function, set_up
 
 SAVE = "ctx.save_for_backward(x, y)\nreturn x * y"
 NUMBER = {
@@ -43,16 +35,6 @@ RIGHT = {
 }
 
 
-@each_row("text", NUMBER.values())
-def test_a_wrong_number_of_gradients(text):
-    assert codes(text) == ["DRV201"]
-
-
-@each_row("text", RIGHT.values())
-def test_a_right_number_of_gradients(text):
-    assert codes(text) == []
-
-
 TAKEN = {
     "too few": function("x", "return 2 * x, 3 * x", "g", "return g"),
     "too many": function("x", "return 2 * x", "g, h", "return g + h"),
@@ -69,16 +51,6 @@ TAKES = {
     ),
     "raises": function("x", "return 2 * x, 3 * x", "g", "raise NotImplementedError"),
 }
-
-
-@pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
-def test_a_wrong_number_of_cotangents(text):
-    assert "DRV202" in codes(text)
-
-
-@each_row("text", TAKES.values())
-def test_a_right_number_of_cotangents(text):
-    assert "DRV202" not in codes(text)
 
 
 READ = "x, y = ctx.saved_tensors\n"
@@ -106,16 +78,6 @@ BOUND = {
     "one gradient": "if ctx.needs_input_grad[0]:\n    a = g * y\nreturn a, None",
     "a return before": "if not ctx.needs_input_grad[0]:\n    return None, g\na = g\nreturn a, g",
 }
-
-
-@pytest.mark.parametrize("backward", UNBOUND.values(), ids=UNBOUND)
-def test_a_gradient_without_a_value(backward):
-    assert codes(function("x, y", SAVE, "g", READ + backward)) == ["DRV203"]
-
-
-@each_row("backward", BOUND.values())
-def test_a_gradient_with_a_value(backward):
-    assert codes(function("x, y", SAVE, "g", READ + backward)) == []
 
 
 NONE = READ + "a = b = None\n"
@@ -147,16 +109,6 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("backward", OTHER.values(), ids=OTHER)
-def test_a_gradient_that_another_input_decides(backward):
-    assert codes(function("x, y", SAVE, "g", NONE + backward)) == ["DRV204"]
-
-
-@each_row("backward", OWN.values())
-def test_a_gradient_that_its_input_decides(backward):
-    assert codes(function("x, y", SAVE, "g", NONE + backward)) == []
-
-
 def asking(forward, question="x.requires_grad"):
     backward = f"x, = ctx.saved_tensors\nif {question}:\n    return 2 * x * g\nreturn None"
     return function("x", f"{forward}\nctx.save_for_backward(x)\nreturn x * x", "g", backward)
@@ -179,11 +131,18 @@ ORIGINALS = {
 }
 
 
-@pytest.mark.parametrize("text", COPIES.values(), ids=COPIES)
-def test_requires_grad_of_a_copy(text):
-    assert codes(text) == ["DRV205"]
+@each_row(
+    "code, wrong, right, text",
+    [
+        ("DRV201", NUMBER, RIGHT, str),
+        ("DRV203", UNBOUND, BOUND, lambda b: function("x, y", SAVE, "g", READ + b)),
+        ("DRV204", OTHER, OWN, lambda b: function("x, y", SAVE, "g", NONE + b)),
+        ("DRV205", COPIES, ORIGINALS, str),
+    ],
+)
+def test_what_backward_takes_and_returns(code, wrong, right, text):
+    assert_rule(code, wrong, right, text)
 
 
-@each_row("text", ORIGINALS.values())
-def test_requires_grad_of_something_else(text):
-    assert codes(text) == []
+def test_the_number_of_cotangents():
+    assert_rule("DRV202", TAKEN, TAKES, alone=False)

@@ -1,15 +1,7 @@
 """DRV1xx: what forward keeps for backward."""
 
-import pytest
 from kit.each import each_row
-from kit.written import function, set_up
-
-from derive.linting.lint import lint
-
-
-def codes(text):
-    return [finding.code for finding in lint(text).findings if finding.code < "DRV4"]
-
+from kit.written import assert_rule, codes, function, set_up
 
 KEPT = {
     "an input": function("x", "ctx.x = x\nreturn x.exp()", "g", "return g * ctx.x.exp()"),
@@ -59,17 +51,6 @@ NUMBERS = {
 }
 
 
-@each_row("text", KEPT.values())
-def test_a_tensor_on_ctx(text):
-    assert codes(text) == ["DRV101"]
-
-
-@each_row("text", NUMBERS.values())
-def test_anything_else_on_ctx(text):
-    assert codes(text) == []
-
-
-BACK = ("g", "x, y = ctx.saved_tensors\nreturn g * y, g * x")
 TWICE = {
     "one after the other": "ctx.save_for_backward(x)\nctx.save_for_backward(y)\nreturn x * y",
     "with a line between": "ctx.save_for_backward(x)\nz = x\nctx.save_for_backward(y)\nreturn z",
@@ -89,16 +70,6 @@ ONCE = {
         "        ctx.save_for_backward(y, x)\nreturn x * y"
     ),
 }
-
-
-@pytest.mark.parametrize("forward", TWICE.values(), ids=TWICE)
-def test_a_second_save(forward):
-    assert "DRV102" in codes(function("x, y", forward, *BACK))
-
-
-@pytest.mark.parametrize("forward", ONCE.values(), ids=ONCE)
-def test_one_save_on_each_path(forward):
-    assert "DRV102" not in codes(function("x, y", forward, *BACK))
 
 
 CHANGED = {
@@ -121,19 +92,25 @@ UNCHANGED = {
 }
 
 
-@each_row("forward", CHANGED.values())
-def test_an_input_changed_in_place(forward):
-    assert codes(function("x", forward, "g", "return g * 2")) == ["DRV103"]
-
-
-@each_row("forward", UNCHANGED.values())
-def test_an_input_that_stays(forward):
-    assert codes(function("x", forward, "g", "return g * 2")) == []
-
-
 def test_a_buffer_may_change():
     """It has no gradient, and is no output."""
     text = function(
         "x, mean", "mean.mul_(0.9).add_(x.mean())\nreturn x - mean", "g", "return g, None"
     )
     assert codes(text) == []
+
+
+@each_row(
+    "code, wrong, right, text",
+    [
+        ("DRV101", KEPT, NUMBERS, str),
+        ("DRV103", CHANGED, UNCHANGED, lambda f: function("x", f, "g", "return g * 2")),
+    ],
+)
+def test_what_forward_keeps(code, wrong, right, text):
+    assert_rule(code, wrong, right, text)
+
+
+def test_saves_on_each_path():
+    back = ("g", "x, y = ctx.saved_tensors\nreturn g * y, g * x")
+    assert_rule("DRV102", TWICE, ONCE, lambda f: function("x, y", f, *back), alone=False)
