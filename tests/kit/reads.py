@@ -10,6 +10,11 @@ import torch
 import derive
 
 
+def r(*shape: int) -> torch.Tensor:
+    """Random numbers of a shape: the same ones for each."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
 def assert_read(
     function: Callable[..., Any], examples: Sequence[Any], others: Sequence[Any] = ()
 ) -> derive.Operation:

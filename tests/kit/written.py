@@ -58,7 +58,7 @@ def assert_rule(
     text: Callable[[str], str] = str,
     alone: bool = True,
 ) -> None:
-    """Each wrong row has this finding, alone unless others may stand beside it; no right one does."""
+    """Each wrong row has this finding, alone if not told otherwise, and no right one has any."""
 
     def check(name: str, row: str) -> None:
         found = codes(text(row), code > "DRV4")

@@ -4,15 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.each import in_turns
-from kit.reads import assert_read
+from kit.reads import assert_read, r
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
 
 READ = [
     (lambda x, w, b: F.conv1d(x, w, b), [(2, 3, 8), (5, 3, 4), (5,)], "y[n,k,d] = sum[t,m](x["),

@@ -3,15 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from kit.reads import assert_read
+from kit.reads import assert_read, r
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
 
 EDGES = torch.tensor([[0, 1, 2, 3, 1, 2, 0], [1, 1, 0, 3, 2, 2, 3]])
 MASK = torch.tensor([True, False, True, True, False])

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kit.reads import r
 
 import derive
 from derive.tracing.choices import Outward
@@ -10,10 +11,6 @@ from derive.tracing.values import TracedApply, TracedNumber, TracedParameter, ap
 
 LOW = float("-inf")
 MASK = torch.eye(4).bool()
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def lines(function, *example):

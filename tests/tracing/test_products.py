@@ -3,14 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.reads import r
 from kit.unwritten import first_order
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.reads import r
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
 
 I = torch.tensor([0, 2, 1, 0, 2])  # noqa: E741
 
@@ -68,18 +64,11 @@ def clear_before(x, i):
     return y.exp()
 
 
+X, Y, ROWS = r(5, 4), r(5, 4), r(5) > 0
 READ = [
-    (
-        lambda x, i: x.new_zeros(3, x.shape[1]).index_add(0, i, x),
-        (r(5, 4), I),
-        "sum[n | i[n] == k]",
-    ),
+    (lambda x, i: x.new_zeros(3, x.shape[1]).index_add(0, i, x), (X, I), "sum[n | i[n] == k]"),
     (lambda x, i, b: b.index_add(1, i, x, alpha=2.0), (r(4, 5), I, r(4, 3)), "(x[n,c]*2.0)"),
-    (
-        lambda x, i: torch.zeros(3, x.shape[1]).scatter_add_(0, wide(i, x), x),
-        (r(5, 4), I),
-        "i[n] == k",
-    ),
+    (lambda x, i: torch.zeros(3, x.shape[1]).scatter_add_(0, wide(i, x), x), (X, I), "i[n] == k"),
     (
         lambda x, i, b: b.scatter_add(1, i, x),
         (r(4, 5), torch.randint(0, 3, (4, 5)), r(4, 3)),
@@ -87,32 +76,32 @@ READ = [
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax", include_self=False),
-        (r(5, 4), I, r(3, 4)),
+        (X, I, r(3, 4)),
         "where(any[n](i[n] == k), amax[n2 | i[n2] == k](x[n2,c]), b[k,c])",
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax"),
-        (r(5, 4), I, r(3, 4)),
+        (X, I, r(3, 4)),
         "maximum(b[k,c], amax[n2 | ",
     ),
     (
         lambda x, i: x.new_full((3, 4), -torch.inf).scatter_reduce(0, wide(i, x), x, "amax"),
-        (r(5, 4), I),
+        (X, I),
         "y[k,c] = amax[n | i[n] == k](x[n,c])",
     ),
     (
         lambda x, i: torch.ones(3, 4).scatter_reduce(0, wide(i, x), x, "prod") * 2,
-        (r(5, 4), I),
+        (X, I),
         "y[k,c] = prod[n | i[n] == k](x[n,c])*2",
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean"),
-        (r(5, 4), I, r(3, 4)),
+        (X, I, r(3, 4)),
         "/(1 + sum[n2 | i[n2] == k](1))",
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean", include_self=False),
-        (r(5, 4), I, r(3, 4)),
+        (X, I, r(3, 4)),
         "mean[n2 | i[n2] == k]",
     ),
     (
@@ -127,53 +116,49 @@ READ = [
     ),
     (lambda x, i: x.index_fill(0, i, -1.0) * 2, (r(3, 4), I), "where(any[k](i[k] == n), -1.0"),
     (accumulated, (r(3, 4), I, torch.randint(0, 4, (5,)), r(5)), "i[k] == n and j[k] == c"),
-    (put, (r(5, 4), r(5, 4), r(5, 4) > 0), "where(m[n,c], x[n,c]*y[n,c], x[n,c])*2"),
-    (put_number, (r(5, 4), r(5, 4) > 0), "where(m[n,c], 0, x[n,c])*2"),
+    (put, (X, Y, X > 0), "where(m[n,c], x[n,c]*y[n,c], x[n,c])*2"),
+    (put_number, (X, X > 0), "where(m[n,c], 0, x[n,c])*2"),
     (clear_before, (r(3, 4), I), "where(index[k] < 0, index[k] + size(n), index[k]) == n"),
-    (put_function, (r(5, 4), r(5) > 0), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
-    (lambda x: x[x > 0].sum(), (r(5, 4),), "sum[n,c | x[n,c] > 0](x[n,c])"),
-    (selected_twice, (r(5, 4), r(5, 4)), "y2 = sum[n,c | m[n,c]](x3[n,c]*x3[n,c])"),
+    (put_function, (X, ROWS), "y[n,c] = where(m[n], log(abs(x[n,c]) + 1)*3 - 1, z[n,c])"),
+    (lambda x: x[x > 0].sum(), (X,), "sum[n,c | x[n,c] > 0](x[n,c])"),
+    (selected_twice, (X, Y), "y2 = sum[n,c | m[n,c]](x3[n,c]*x3[n,c])"),
     (
         lambda x, y, m: F.mse_loss(x[m], y[m]),
-        (r(5, 4), r(5, 4), r(5, 4) > 0),
+        (X, Y, X > 0),
         "mean[n,c | m[n,c]]((x[n,c] - y[n,c])**2)",
     ),
     (
         lambda x, y: F.mse_loss(x[(y + 1).abs() > 0.5], y[(y + 1).abs() > 0.5]),
-        (r(5, 4), r(5, 4)),
+        (X, Y),
         "mean[n,c | abs(y[n,c] + 1) > 0.5]((x[n,c] - y[n,c])**2)",
     ),
     (
         lambda x, y: F.l1_loss(x.masked_select(y != 1), y.masked_select(y != 1)),
-        (r(5, 4), r(5, 4)),
+        (X, Y),
         "mean[n,c | y[n,c] != 1](abs(x[n,c] - y[n,c]))",
     ),
-    (lambda x, m: x.masked_select(m).amax(), (r(5, 4), r(5, 4) > 0), "amax[n,c | m[n,c]]"),
+    (lambda x, m: x.masked_select(m).amax(), (X, X > 0), "amax[n,c | m[n,c]]"),
     (lambda x, m: x[m].exp().sum() / m.sum(), (r(5), r(5) > 0), "sum[c | m[c]](exp(x[c]))/"),
-    (
-        lambda x, m: x[m].max(-1).values.mean(),
-        (r(5, 4), r(5) > 0),
-        "mean[n | m[n]](max[c](x[n,c]))",
-    ),
+    (lambda x, m: x[m].max(-1).values.mean(), (X, ROWS), "mean[n | m[n]](max[c](x[n,c]))"),
     (
         lambda x, m: torch.logsumexp(x[m], 0) + (-x[~m]).logsumexp((0,)),
         (r(5), r(5) > 0),
         "log(sum[c | m[c]](exp(x[c]))) + log(sum[c2 | not m[c2]](exp(-x[c2])))",
     ),
-    (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (r(5, 4), r(5) > 0), "[any[c2]("),
-    (lambda x, m, w: w[x[m].argmax(1)].sum(), (r(5, 4), r(5) > 0, r(4)), "w[index[n]]"),
-    (lambda x, m: x[m].mean(0), (r(5, 4), r(5) > 0), "y[c] = mean[n | m[n]](x[n,c])"),
+    (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (X, ROWS), "[any[c2]("),
+    (lambda x, m, w: w[x[m].argmax(1)].sum(), (X, ROWS, r(4)), "w[index[n]]"),
+    (lambda x, m: x[m].mean(0), (X, ROWS), "y[c] = mean[n | m[n]](x[n,c])"),
     (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
     (lambda x, m: x[m].sum(-1).mean(), (r(5, 3, 4), r(5, 3) > 0), "mean[n,t | m[n,t]](sum[c]("),
-    (lambda x, m: x[m].var(-1).mean(), (r(5, 4), r(5) > 0), "mean[n | m[n]](sum[c]("),
+    (lambda x, m: x[m].var(-1).mean(), (X, ROWS), "mean[n | m[n]](sum[c]("),
     (
         lambda x, m, i: F.cross_entropy(x[m], i[m]),
-        (r(5, 4), r(5) > 0, I),
+        (X, ROWS, I),
         "/sum[n2 | m[n2]]([i[n2] != -100])",
     ),
     (
         lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
-        (r(5, 4), r(5) > 0, I, r(4)),
+        (X, ROWS, I, r(4)),
         "/sum[n2 | m[n2]](where(i[n2] != -100, w[index[n2]], 0))",
     ),
     (
@@ -253,19 +238,19 @@ def test_numbers_of_selected_elements_are_read(function, selects, said):
             (r(5, 3), I[:, None].repeat(1, 2), r(5, 2)),
             "repeated positions",
         ),
-        (lambda x, m: x[m], (r(5, 4), r(5, 4) > 0), "number of elements"),
-        (lambda x, m: (x[m] * x[~m]).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
-        (lambda x, m: x[m].cumsum(0).sum(), (r(5, 4), r(5, 4) > 0), "number of elements"),
-        (lambda x, m: x[: m.sum().item()].sum(), (r(5, 4), r(5, 4) > 0), "number extracted"),
-        (lambda x, m: x[torch.where(m)[0][:2]].sum(), (r(5, 4), r(5) > 0), "number of elements"),
-        (lambda x, i: x.roll(i[0].item(), 0), (r(5, 4), I), "extracted .* keep it as a tensor"),
-        (lambda x, i: x[torch.triu_indices(5, 5, 1)[0]], (r(5, 4), I), "select with a mask"),
-        (lambda x, i: x - x[F.one_hot(i, 4) == 1][:, None], (r(5, 4), I), "number of elements"),
-        (lambda x, m: x[m].norm(dim=0), (r(5, 4), r(5) > 0), "number of elements"),
-        (lambda x, m: x[m].softmax(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
-        (lambda x, m: x[m].var(0).sum(), (r(5, 4), r(5) > 0), "number of elements"),
-        (written_between, (r(5, 4), r(5, 4)), "two masks"),
-        (lambda x: F.mse_loss(x[noise(x) > 0], x[noise(x) > 0]), (r(5, 4),), "two masks"),
+        (lambda x, m: x[m], (X, X > 0), "number of elements"),
+        (lambda x, m: (x[m] * x[~m]).sum(), (X, X > 0), "number of elements"),
+        (lambda x, m: x[m].cumsum(0).sum(), (X, X > 0), "number of elements"),
+        (lambda x, m: x[: m.sum().item()].sum(), (X, X > 0), "number extracted"),
+        (lambda x, m: x[torch.where(m)[0][:2]].sum(), (X, ROWS), "number of elements"),
+        (lambda x, i: x.roll(i[0].item(), 0), (X, I), "extracted .* keep it as a tensor"),
+        (lambda x, i: x[torch.triu_indices(5, 5, 1)[0]], (X, I), "select with a mask"),
+        (lambda x, i: x - x[F.one_hot(i, 4) == 1][:, None], (X, I), "number of elements"),
+        (lambda x, m: x[m].norm(dim=0), (X, ROWS), "number of elements"),
+        (lambda x, m: x[m].softmax(0).sum(), (X, ROWS), "number of elements"),
+        (lambda x, m: x[m].var(0).sum(), (X, ROWS), "number of elements"),
+        (written_between, (X, Y), "two masks"),
+        (lambda x: F.mse_loss(x[noise(x) > 0], x[noise(x) > 0]), (X,), "two masks"),
     ],
 )
 def test_what_is_not_said_is_refused(function, examples, said):

@@ -4,14 +4,11 @@ import math
 
 import pytest
 import torch
+from kit.reads import r
 from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
 
 from derive import DeriveError, DeriveWarning, differentiate, load, parse, read_torch
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def held(f, *given):

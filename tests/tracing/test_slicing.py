@@ -3,14 +3,10 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.reads import r
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
-
 
 READ = {
     "size(k)=size(c) - 1, size(k2)=size(k)) -> y\ny[n,k,k2] = x[n,k + 1] - x[n,k2]": (

@@ -5,13 +5,10 @@ import warnings
 import pytest
 import torch
 import torch.nn.functional as F
+from kit.reads import r
 
 from derive import DeriveError, load
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def held(f, *given):

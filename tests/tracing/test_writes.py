@@ -2,13 +2,10 @@
 
 import pytest
 import torch
+from kit.reads import r
 
 import derive
 from derive.tracing.read import reading
-
-
-def r(*shape):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
 def columns(x, d):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from kit.each import each_row
+from kit.lines import made
 from kit.plain import plain
 from kit.texts import source
 from kit.unwritten import source_without_reuse
@@ -17,13 +17,6 @@ import derive
 from derive import catalog
 from derive.check import oracle, reference
 from derive.check.checks import checks_of
-
-
-def made(text):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return derive.parse(text)
-
 
 CHOICES = {
     "y[n] = where(x[n] > 0, sqrt(x[n]), x[n]**2)": (-1.0, 1.0, -2.0),
