@@ -29,18 +29,7 @@ def test_names_are_numbers_in_order_and_spoken_gives_them_back():
     own = set(names(made))
     assert all(re.fullmatch(r"[tpie]\d{3}", name) for name in own)
     assert [t.name for t in made.inputs] == ["t000", "t001"]
-    assert {display_names[name] for name in own} <= {
-        "Q",
-        "K",
-        "L",
-        "P",
-        "b",
-        "t",
-        "s",
-        "d",
-        "scale",
-        "n",
-    }
+    assert {display_names[name] for name in own} <= {*"Q K L P b t s d scale n".split()}
 
 
 def test_operations_that_differ_in_names_alone_are_one():

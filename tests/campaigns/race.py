@@ -73,17 +73,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes that compare and compile")
     given = parser.parse_args(arguments)
     if given.redraw is not None:
-        for name in (
-            "only",
-            "size",
-            "rounds",
-            "compiled",
-            "forward",
-            "dtype",
-            "device",
-            "extra",
-            "jobs",
-        ):
+        for name in "only size rounds compiled forward dtype device extra jobs".split():
             if getattr(given, name) != parser.get_default(name):
                 parser.error(f"--redraw takes no other option, so not --{name}")
         try:

@@ -26,20 +26,6 @@ from derive.calculus.lets import Let, Lets
 from derive.calculus.rematerialize import operation_costs
 from derive.notation.operation import Number, Operation, SizeOf
 
-__all__ = [
-    "SIZES",
-    "TENSORS",
-    "checked",
-    "evaluated",
-    "expressions",
-    "flat",
-    "index",
-    "numbers",
-    "operations",
-    "samples",
-    "with_lets",
-]
-
 
 def checked(examples: int) -> settings:
     """So many random examples, the same ones in every run."""

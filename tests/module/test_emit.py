@@ -59,18 +59,22 @@ def program(**given):
     return Program(**(default | given))
 
 
-ONE = '''\
+HEAD = '''\
 """title
 
     y[i] = ...
 """
 # mypy: ignore-errors
 
+'''
+IMPORTS = """\
 import torch
 
 from . import _runtime as rt
 
 
+"""
+COPY = """\
 class _Copy(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -88,10 +92,17 @@ class _Copy(torch.autograd.Function):
         return grad_x
 
 
+"""
+ONE = (
+    HEAD
+    + IMPORTS
+    + COPY
+    + '''\
 def copy(x: torch.Tensor) -> torch.Tensor:
     """Returns y."""
     return rt.apply(_Copy, x)
 '''
+)
 
 
 def test_the_least_module():
@@ -99,18 +110,10 @@ def test_the_least_module():
     assert emit(coded(op), [Variant(None, program())], [], DOC) == ONE
 
 
-TWO = '''\
-"""title
-
-    y[i] = ...
-"""
-# mypy: ignore-errors
-
-import torch
-
-from . import _runtime as rt
-
-
+TWO = (
+    HEAD
+    + IMPORTS
+    + '''\
 class _ScaledExp(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -148,6 +151,7 @@ def scaled_exp(
         raise ValueError(f"w has {w.shape[0]}, not {size}")
     return rt.apply(_ScaledExp, x, w, eps)
 '''
+)
 
 
 def test_two_inputs_a_parameter_and_two_outputs():
@@ -184,37 +188,12 @@ def test_two_inputs_a_parameter_and_two_outputs():
     assert emit(coded(op), [Variant(None, made)], [check], DOC) == TWO
 
 
-THREE = '''\
-"""title
-
-    y[i] = ...
-"""
-# mypy: ignore-errors
-
-from typing import Literal
-
-import torch
-
-from . import _runtime as rt
-
-
-class _PickAll(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x):
-        return x.clone()
-
-    @staticmethod
-    def setup_context(ctx, inputs, y):
-        pass
-
-    @staticmethod
-    def backward(ctx, G):
-        grad_x = G
-        return grad_x
-
-
+THREE = (
+    HEAD
+    + "from typing import Literal\n\n"
+    + IMPORTS
+    + COPY.replace("_Copy", "_PickAll")
+    + '''\
 class _PickSum(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -246,6 +225,7 @@ def pick(x: torch.Tensor, reduction: Literal["all", "sum"] = "all") -> torch.Ten
     function = _OPTIONS[reduction]
     return rt.apply(function, x)
 '''
+)
 
 
 def test_a_choice_of_two_options():

@@ -185,14 +185,7 @@ def test_the_keyboard_alone(page, site):
 
 def test_every_page_fits_a_phone(site):
     with browser(390, 844) as page:
-        for address in (
-            "index",
-            "catalog",
-            "mistakes",
-            "op/worst",
-            "guide/notation",
-            "guide/speed",
-        ):
+        for address in "index catalog mistakes op/worst guide/notation guide/speed".split():
             visit(page, f"{site}/{address}.html")
             width = page.execute_script("return document.documentElement.scrollWidth")
             assert width <= 390, address

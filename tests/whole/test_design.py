@@ -40,19 +40,9 @@ from derive.notation.operation import (
 PACKAGE = ROOT / "derive"
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if "generated" not in p.parts)
 NAMED_COMMANDS = (
-    "audit_table",
-    "auditing",
-    "cli",
-    "explaining",
-    "graphing",
-    "linting",
-    "options",
-    "site",
-    "starting",
-    "tracing",
-    "verifying",
-    "writing",
-)
+    "audit_table auditing cli explaining graphing linting options site starting tracing "
+    "verifying writing"
+).split()
 COMMANDS = [PACKAGE / name for name in (f"command/{n}.py" for n in NAMED_COMMANDS)]
 EXAMPLES = [p for p in FILES if (PACKAGE / "examples") in p.parents]
 ENGINE = [p for p in FILES if p.parent.name != "catalog" and p not in EXAMPLES]

@@ -1,42 +1,14 @@
 """Right hand-written Functions of the kinds that people publish, as a table."""
 
-from kit.right import (
-    chunked,
-    columns,
-    convolutions,
-    gated,
-    graphs,
-    losses,
-    matrices,
-    norms,
-    protocols,
-    quantizers,
-    rotary,
-    scans,
-    structured,
-    surrogates,
-)
+from importlib import import_module
+
 from kit.right.entry import Entry
 
-KINDS: dict[str, list[Entry]] = {
-    module.__name__.rpartition(".")[2]: module.ENTRIES
-    for module in (
-        gated,
-        scans,
-        rotary,
-        convolutions,
-        losses,
-        matrices,
-        quantizers,
-        surrogates,
-        chunked,
-        graphs,
-        columns,
-        norms,
-        protocols,
-        structured,
-    )
-}
+NAMES = (
+    "gated scans rotary convolutions losses matrices quantizers surrogates chunked graphs columns "
+    "norms protocols structured"
+).split()
+KINDS: dict[str, list[Entry]] = {name: import_module(f"kit.right.{name}").ENTRIES for name in NAMES}
 
 RIGHT: list[Entry] = [entry for entries in KINDS.values() for entry in entries]
 
