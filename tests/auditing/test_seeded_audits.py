@@ -23,7 +23,7 @@ UNNAMED = [
 SLOW = ("Bisection", "DeltaRule", "FixedPoint")
 """Their reports take 10 to 20 s: a loop has hundreds of operations."""
 
-each = partial(pytest.mark.parametrize, ("function", "old", "new", "name", "said"))
+each = partial(pytest.mark.parametrize, ("function", "old", "new", "name"))
 
 
 def audited(function, old, new, several=False):
@@ -50,7 +50,7 @@ def _is_float(value):
     in_turns([row for row in MISTAKES if row[0] not in SLOW], 48)
     + [pytest.param(*row, marks=pytest.mark.long) for row in MISTAKES if row[0] in SLOW]
 )
-def test_a_mistake_is_wrong(function, old, new, name, said):
+def test_a_mistake_is_wrong(function, old, new, name):
     report = audited(function, old, new)
     rows = [row for row in report.rows if row.input.split("[")[0] == name]
     assert any(row.verdict == "wrong" for row in rows), str(report)
@@ -59,6 +59,6 @@ def test_a_mistake_is_wrong(function, old, new, name, said):
 
 
 @each(in_turns(CONDITIONS, 4))
-def test_a_mistake_of_some_uses_is_met(function, old, new, name, said):
+def test_a_mistake_of_some_uses_is_met(function, old, new, name):
     report = audited(function, old, new, several=True)
     assert report.verdict != "right", str(report)

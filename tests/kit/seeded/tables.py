@@ -1,9 +1,8 @@
 """All mistakes seeded in the right Functions of the corpus.
 
-Each row is the name of a class, a text of its source, what stands there instead, the input whose
-gradient is wrong, and what a report says of it: `None` where finding it is enough. `CONDITIONS`
-holds mistakes that show in some uses only: a flag, strided tensors, a second call, one gradient
-alone.
+Each row is the name of a class, a text of its source, what stands there instead, and the input
+whose gradient is wrong. `CONDITIONS` holds mistakes that show in some uses only: a flag, strided
+tensors, a second call, one gradient alone.
 """
 
 from kit.seeded import calls, gates, targets, values
