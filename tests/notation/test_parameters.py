@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 import torch
-from kit.each import each_row
 from sympy import Eq, IndexedBase, Ne, symbols
 
 from derive import Operation, SpecError, load, parse
@@ -68,24 +67,3 @@ def test_the_first_option_is_the_default_and_each_has_its_output():
     op = parse("op f(x[n]; how=mean|sum) -> mean: m | sum: s\ns = sum[n](x[n])\nm = s/size(n)")
     (choice,) = op.parameters
     assert choice.outputs == (("mean", "m"), ("sum", "s"))
-
-
-@each_row(
-    "head, says",
-    [
-        ("a=1, a=2", "a"),
-        ("a=b", "b"),
-        ("a=axis(z)", "z"),
-        ("a=size(z)", "z"),
-        ("how=mean|sum", "how"),
-        ("a=1, b > 0", "b is not a number among the parameters"),
-        ("a=size(n), a > 1", "a is not a number among the parameters"),
-        ("a=0, a > 0", "a must be greater than 0; its default is not"),
-        ("a=1, a == 1", "the bound of a must be a finite number, after one of"),
-        ("a=1, a < inf", "the bound of a must be a finite number"),
-        ("a=1, b=2, a < b", "the bound of a must be a number, not b"),
-    ],
-)
-def test_wrong_parameters_are_told(head, says):
-    with pytest.raises(SpecError, match=rf"\b{says}\b"):
-        made(head)

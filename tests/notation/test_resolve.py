@@ -557,6 +557,51 @@ y[i] = x[i]; y[j] = x[j]
     line 1, column 14: y is defined twice; rename one [D006]
 op f(y[i]) -> y; y[i] = 2
     line 1, column 18: y is an input and cannot be defined; choose another name [D006]
+y[i] = x[i] + x[i,i]
+    line 1, column 15: x has 1 axis but is read here with 2 [D014]
+y[*p] = x[*p] + sum[k](x[k])
+    line 1, column 24: axis 0 of x is a group of axes but is read here as no group [D014]
+op f(x[i]; size(i)=3, size(i)=4) -> y; y[i] = x[i]
+    line 1, column 28: size(i) is given twice; remove one [D006]
+op f(x[n]) -> y; y[n,m] = x[n]*m
+    line 1, column 22: index m has no size: it is not a whole axis of any input; declare it on the
+    op line, or give size(m)=... [D015]
+op f(x[n], T[n]: int) -> y; y[n] = sum[g](x[T[g]])*0 + sum[h](h)
+    line 1, column 60: index h has no size: it is not a whole axis of any input; declare it on the
+    op line, or give size(h)=... [D015]
+op f(x[i], A[i,j]) -> y; y[i] = sum[u](x[i])
+    line 1, column 37: index u has no size: it is not a whole axis of any input; declare it on the
+    op line, or give size(u)=... [D015]
+op f(x[i]) -> y; y[i] = x
+    line 1, column 25: x has 1 axis but is read here with 0 [D014]
+op f(x[i]; s) -> y; y[i] = q*s*x[i]
+    line 1, column 28: unknown name q; declare it on the op line, or define it above [D005]
+op f(i[i]) -> y; y[i] = i[i]
+    line 1, column 6: i is both an index and an input; rename one [D007]
+op f(x[n,0]) -> y; y[n] = x[n]
+    line 1, column 27: x has 2 axes but is read here with 1 [D014]
+op f(x[n]; a=1, a=2) -> y; y[n] = x[n]*a
+    line 1, column 17: parameter a is declared twice; remove one [D006]
+op f(x[n]; a=b) -> y; y[n] = x[n]*a
+    line 1, column 14: the default of a must be a number, not b [D023]
+op f(x[n]; a=axis(z)) -> y; y[n] = x[n]
+    line 1, column 19: index z has no size: it is not a whole axis of any input; declare it on the
+    op line, or give size(z)=... [D015]
+op f(x[n]; a=size(z)) -> y; y[n] = x[n]*a
+    line 1, column 12: index z is unused: no axis has it, no reduction sums over it, and no equation
+    uses its size [D023]
+op f(x[n]; a=1, b > 0) -> y; y[n] = x[n]*a
+    line 1, column 17: b is not a number among the parameters, but has a bound [D023]
+op f(x[n]; a=size(n), a > 1) -> y; y[n] = x[n]*a
+    line 1, column 23: a is not a number among the parameters, but has a bound [D023]
+op f(x[n]; a=0, a > 0) -> y; y[n] = x[n]*a
+    line 1, column 17: a must be greater than 0; its default is not [D023]
+op f(x[n]; a=1, a == 1) -> y; y[n] = x[n]*a
+    line 1, column 17: the bound of a must be a finite number, after one of >, >=, <, <=, != [D023]
+op f(x[n]; a=1, a < inf) -> y; y[n] = x[n]*a
+    line 1, column 17: the bound of a must be a finite number, after one of >, >=, <, <=, != [D023]
+op f(x[n]; a=1, b=2, a < b) -> y; y[n] = x[n]*a
+    line 1, column 26: the bound of a must be a number, not b [D023]
 """
 )
 

@@ -39,19 +39,6 @@ def test_the_smallest_of_equal_products_is_the_product(form):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("op f(x[i]; size(i)=3, size(i)=4) -> y; y[i] = x[i]", "i"),
-        ("op f(x[n]) -> y; y[n,m] = x[n]*m", "m has no size"),
-        ("op f(x[n], T[n]: int) -> y; y[n] = sum[g](x[T[g]])*0 + sum[h](h)", "h has no size"),
-    ],
-)
-def test_what_has_no_size_or_two_is_an_error(text, says):
-    with pytest.raises(SpecError, match=says):
-        parse(text)
-
-
-@pytest.mark.parametrize(
     ("inputs", "part"),
     [
         ("x[n,c]; size(k)=size(c) - 1", "h[n,k] = x[n,k + 1]"),

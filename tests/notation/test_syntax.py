@@ -103,11 +103,6 @@ def test_a_letter_that_is_taken_is_not_used():
     assert derive.parse(str(op)) == op
 
 
-def test_the_position_is_written():
-    with pytest.raises(derive.SpecError, match="x has 2 axes but is read here with 1"):
-        derive.parse("op f(x[n,0]) -> y\ny[n] = x[n]")
-
-
 def test_in_sympy():
     from sympy import Eq, IndexedBase, symbols
 

@@ -320,6 +320,12 @@ op f(x[i]: complex) -> y; y[i] = x[i]
     line 1, column 12: complex is not a kind of tensor; use float, int or bool [D001]
 op f(x[i]; eps=foo) -> y; y[i] = x[i] + eps
     line 1, column 16: the default of eps must be a number, not foo [D023]
+y[i] = softplsu(x[i])
+    line 1, column 8: unknown function softplsu; did you mean softplus? [D009]
+y[i] = exp[k](x[k])
+    line 1, column 8: exp takes no indices: exp(...) [D010]
+y[i] = smu[k](x[k])
+    line 1, column 8: unknown reduction smu; did you mean sum? [D009]
 """
 """Each text, and what is said of it."""
 WRONG = [
