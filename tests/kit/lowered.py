@@ -30,6 +30,16 @@ def arrays(op: Operation, **given: Any) -> dict[str, Any]:
     return found
 
 
+Lines = str | list[str] | None
+"""One line, several, or none that are said."""
+
+
+def sides(code: Lines | tuple[Lines, Lines]) -> list[list[str] | None]:
+    """Those of the forward and of the backward: what is no pair is of the forward."""
+    both = code if isinstance(code, tuple) else (code, None)
+    return [[side] if isinstance(side, str) else side for side in both]
+
+
 def assert_code(
     text: str, forward: Sequence[str] | None, backward: Sequence[str] | None = None
 ) -> None:
