@@ -230,8 +230,7 @@ def test_none_is_a_weight_of_ones_and_a_bias_of_zeros(kind):
     tensors |= {"w": np.ones_like(tensors["w"]), "b": np.zeros_like(tensors["b"])}
     bare = tensors | {"w": None, "b": None}
     whole, alone = (results(kind.forward, t, along=shape) for t in (tensors, bare))
-    for a, b in zip(whole, alone, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(whole, alone, rtol=1e-12, atol=1e-12)
     given = {"along": shape, "wanted": (True, False, True)}
     given |= {"mu": whole[1], "rstd": whole[2]}
     for n in (0, 2):
@@ -362,8 +361,7 @@ def test_the_kernel_of_an_attention_reads_any_layout():
         for x in layouts(tensors[name]):
             for each in (row, pulled):
                 pairs = (attended(each, tensors | {name: z}) for z in (x, x.contiguous()))
-                for got, expected in zip(*pairs, strict=True):
-                    torch.testing.assert_close(got, expected)
+                torch.testing.assert_close(*pairs)
 
 
 def test_what_a_row_calls_is_known_by_its_name():

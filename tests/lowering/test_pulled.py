@@ -68,8 +68,7 @@ def test_derivatives_of_all_orders_are_those_of_autograd(name):
         (second,) = torch.autograd.grad((first * shift).sum(), x, create_graph=True)
         (third,) = torch.autograd.grad(second.sin().sum(), x)
         results.append((first, second, third))
-    for found, wanted in zip(*results, strict=True):
-        torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("name", LOSSES)

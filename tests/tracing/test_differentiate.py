@@ -273,8 +273,7 @@ def test_a_dataclass_and_bool_tensors_are_returned_as_by_the_function(dtype):
         x = leaf(n, 4).to(dtype)
         have, want = f(x, w), scores(x, w)
         assert type(have) is Scores and have.state is None
-        for a, b in zip((*have.parts, have.total), (*want.parts, want.total), strict=True):
-            torch.testing.assert_close(a, b)
+        torch.testing.assert_close((*have.parts, have.total), (*want.parts, want.total))
         assert torch.equal(have.positive, want.positive)
     assert f.known.made.popitem()[1]
 

@@ -524,8 +524,7 @@ def test_what_a_mask_keeps_out_has_second_derivatives(case):
         total = sum((g * torch.linspace(-1, 2, g.numel(), dtype=g.dtype)).sum() for g in first)
         second = torch.autograd.grad(total, (x, c, G), materialize_grads=True)
         found.append((y, *first, *second))
-    for ours_is, wanted in zip(*found, strict=True):
-        torch.testing.assert_close(ours_is, wanted)
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(

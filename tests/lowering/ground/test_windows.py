@@ -141,8 +141,7 @@ def test_what_is_recognised_equals_the_general_lowering(text):
         results(getattr(module(f"derive_windows_{n}", s), op.name), tensors, parameters)
         for n, s in enumerate((recognised, general))
     ]
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-10)
 
 
 @each_row("stride", [1, 2, 3])

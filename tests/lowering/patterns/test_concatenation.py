@@ -185,8 +185,7 @@ def assert_the_same(op, tensors):
         wanted = [t for t in given if t.requires_grad]
         found = torch.autograd.grad(total, wanted, materialize_grads=True)
         results.append([*made, *found])
-    for a, b in zip(*results, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 @each_row("text", CODE, turns=3)

@@ -368,8 +368,7 @@ def assert_as_torch(made, wanted, inputs, **tolerance):
     G = torch.rand_like(wanted)
     found = torch.autograd.grad(made, inputs, G)
     expected = torch.autograd.grad(wanted, inputs, G)
-    for a, b in zip(found, expected, strict=True):
-        torch.testing.assert_close(a, b, **tolerance)
+    torch.testing.assert_close(found, expected, **tolerance)
 
 
 @each_row("size", range(7, 14))
@@ -532,8 +531,7 @@ def assert_the_same(text, tensors, parameters):
         for n, s in enumerate((recognised, general))
     ]
     np.testing.assert_allclose(found[0][0].detach().numpy(), expected, rtol=1e-10, atol=1e-10)
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

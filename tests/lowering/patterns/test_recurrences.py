@@ -109,8 +109,7 @@ def test_products_with_zeros(zeros, text):
     for function in (lambda x: f(x, dim=1), partial(reference, dim=1)):
         (first,) = torch.autograd.grad(function(A), A, G, create_graph=True)
         both.append((first, *torch.autograd.grad(first.square().sum(), (A, G))))
-    for ours, theirs in zip(*both, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*both)
     assert torch.autograd.gradgradcheck(lambda x: f(x, dim=1), (A,), G)
 
 
@@ -174,8 +173,7 @@ def test_ties_of_a_running_extremum_share_its_gradient(kind, side):
         (first,) = torch.autograd.grad(function(A), A, G, create_graph=True)
         second = torch.autograd.grad(first, G, T)[0]
         both.append((first, second, torch.func.jvp(function, (A.detach(),), (T.detach(),))[1]))
-    for ours, theirs in zip(*both, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(*both)
     at = 6 if side == "l<=k" else 2
     B = torch.where(torch.arange(9) == at, torch.nan, A.detach()).requires_grad_()
     kept = torch.arange(9) < at if side == "l<=k" else torch.arange(9) > at
