@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
@@ -46,11 +47,11 @@ _LITTLE = 1 << 22
 
 @dataclass(frozen=True)
 class CallCost:
-    """Cost of a call with its backward; ``largest`` tensor and ``saved`` tensors are in bytes."""
+    """Cost of a call with its backward; ``largest`` and ``saved`` in bytes, None if not counted."""
 
     seconds: float
     largest: int
-    saved: int
+    saved: int | None
     dtypes: tuple[Any, ...] = ()
     """Dtypes of the outputs; None for what is no tensor."""
 
@@ -60,6 +61,7 @@ def cost_of(
     tensors: Mapping[str, Any],
     derived: bool = False,
     with_data: bool = False,
+    with_saved: bool = True,
 ) -> CallCost | None:
     """Return the cost of a call; None if it cannot run, without data unless ``with_data``."""
     kept: dict[int, int] = {}
@@ -70,22 +72,20 @@ def cost_of(
         return t
 
     try:
-        given = {n: t.detach() for n, t in tensors.items()}
-        mode: Any = nullcontext()
-        if not with_data:
-            mode = FakeTensorMode(allow_non_fake_inputs=True)
-            given = {n: mode.from_tensor(t) for n, t in given.items()}
+        mode: Any = nullcontext() if with_data else FakeTensorMode(allow_non_fake_inputs=True)
+        hooks: Any = saved_tensors_hooks(pack, lambda t: t) if with_saved else nullcontext()
+        taken = torch.Tensor.detach if with_data else mode.from_tensor
+        given = {n: taken(t.detach()) for n, t in tensors.items()}
         with mode, torch.enable_grad():
             leaves = [t.requires_grad_() for t in given.values() if t.is_floating_point()]
-            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-                with Counting() as counted:  # type: ignore[no-untyped-call]
-                    made = function(**given)
-                    outputs = [t for t in _tensors_in(made) if t.requires_grad]
-                    ones = [torch.ones_like(t) for t in outputs]
-                    if outputs:
-                        torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
-    except Exception:
-        return None
+            with hooks, Counting() as counted:  # type: ignore[no-untyped-call]
+                made = function(**given)
+                outputs = [t for t in _tensors_in(made) if t.requires_grad]
+                if outputs:
+                    ones = map(torch.ones_like, outputs)
+                    torch.autograd.grad(outputs, leaves, [*ones], allow_unused=True)
+    except Exception:  # torch.func takes no hooks.
+        return cost_of(function, tensors, derived, with_data, False) if with_saved else None
     seconds = (
         counted.flops / _FLOPS
         + counted.moved / _BYTES
@@ -94,7 +94,8 @@ def cost_of(
         + counted.calls * (_DERIVED_CALL if derived else _PLAIN_CALL)
     )
     dtypes = tuple(t.dtype if isinstance(t, torch.Tensor) else None for t in tree_leaves(made))
-    return CallCost(seconds, counted.largest, sum(kept.values()), dtypes)
+    saved = sum(kept.values()) if with_saved else None
+    return CallCost(seconds, counted.largest, saved, dtypes)
 
 
 _CURVES = frozenset(
@@ -126,7 +127,7 @@ def dearer(ours: CallCost | None, plain: CallCost | None, time: float, memory: f
         ("a tensor of", ours.largest, plain.largest),
         ("saved tensors of", ours.saved, plain.saved),
     ):
-        if a > max(memory * b, _LITTLE):
+        if a is not None and b is not None and a > max(memory * b, _LITTLE):
             found.append(f"{what} {bytes_text(a)}, where the function has {bytes_text(b)}")
     return " and ".join(found)
 
@@ -251,9 +252,9 @@ def _cells(row: Row) -> tuple[str, ...]:
     runs = "-" if row.fact is None else "derived" if row.derived else "plain"
     time = saved = ""
     if fact.plain is not None and fact.ours is not None:
-        ratio = fact.ours.seconds / max(fact.plain.seconds, 1e-12)
-        time = f"{ratio:.2f}"
-        saved = f"{bytes_text(fact.plain.saved)} -> {bytes_text(fact.ours.saved)}"
+        time = f"{fact.ours.seconds / max(fact.plain.seconds, 1e-12):.2f}"
+        counts = (fact.plain.saved, fact.ours.saved)
+        saved = " -> ".join("?" if n is None else bytes_text(n) for n in counts)
     reason = row.reason.partition("\n")[0]
     return row.name, row.kind, runs, time, saved, reason
 

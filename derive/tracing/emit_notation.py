@@ -470,8 +470,7 @@ def _unimplied_indices(
     """Map each index whose size follows from no axis to another index of that size."""
 
     def says(position: tv.Position, axis: tv.Axis) -> bool:
-        whole = tv.size_of(axis)
-        return letters.sizes.equal(position.atom.size, whole)
+        return letters.sizes.equal(position.atom.size, tv.size_of(axis))
 
     found: dict[str, str] = {}
     for e in equations:

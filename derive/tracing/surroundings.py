@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as Collected
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,8 +104,9 @@ class Surroundings:
         states.append((random.setstate, random.getstate()))
         states.append((np.random.set_state, np.random.get_state()))
         try:
-            # A checkpoint counts the tensors that are saved.
-            with saved_tensors_hooks(lambda t: t, lambda t: t):
+            # A checkpoint counts the tensors that are saved. Without it: torch.func takes no hooks.
+            counts = torch._C._autograd._top_saved_tensors_default_hooks(False)
+            with saved_tensors_hooks(lambda t: t, lambda t: t) if counts else nullcontext():
                 yield lambda: list(dict.fromkeys(found))
         finally:
             for put, state in states:

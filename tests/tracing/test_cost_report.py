@@ -37,8 +37,7 @@ class Whole(nn.Module):
 
 
 def test_each_module_is_a_row_down_to_what_runs_derived_code():
-    model = derive.replace(Whole())
-    found = derive.report(model, torch.rand(5, 3))
+    found = derive.report(derive.replace(Whole()), torch.rand(5, 3))
     rows = {row.name: row for row in found.rows}
     assert list(rows) == [
         *("model", "model.body", "model.choice", "model.choice.first", "model.choice.second"),
@@ -98,6 +97,8 @@ def test_what_is_counted():
     assert cost.seconds > 3 * 240 / 5e10
     assert cost.largest == 4 * 30
     assert cost.saved == 4 * (30 + 20 + 24)
+    slope = cost_of(lambda x: torch.func.grad(lambda t: t.exp().sum())(x), {"x": torch.randn(3)})
+    assert slope.saved is None and slope.dtypes == (torch.float32,)
 
 
 def test_a_cost_that_depends_on_values_is_not_known():

@@ -73,5 +73,4 @@ def test_a_parameter_that_is_divided_by_a_size():
     x, t = torch.randn(6, 5), torch.tensor([0, 3, 1, 2, 4, 2])
     op = derive.read_torch(loss, x, t)
     assert "smoothing/size(c)" in str(op)
-    f = derive.load(op)
-    torch.testing.assert_close(f(x, t, smoothing=0.3), loss(x, t, 0.3))
+    torch.testing.assert_close(derive.load(op)(x, t, smoothing=0.3), loss(x, t, 0.3))
