@@ -386,8 +386,7 @@ class InfiniteChoice:
 
     def under(self, other: TracedNode) -> TracedNode:
         """Return the condition that ``other`` holds and the infinite branch is taken."""
-        own = self.condition if self.holds else negated(self.condition)
-        return other & own
+        return other & (self.condition if self.holds else negated(self.condition))
 
 
 def infinite_choice(node: TracedNode) -> InfiniteChoice | None:

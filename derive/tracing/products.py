@@ -154,8 +154,7 @@ def _einsum_terms(equation: str, ranks: Sequence[int]) -> tuple[list[list[_Lette
         # The letters that occur once, sorted, after the ellipsis axes.
         right = "..." * ("..." in left)
         right += "".join(sorted(c for c in set(every) if every.count(c) == 1))
-    found = [spelt(t, n) for t, n in zip(names, counts, strict=True)]
-    return found, spelt(right, max(counts))
+    return [spelt(t, n) for t, n in zip(names, counts, strict=True)], spelt(right, max(counts))
 
 
 def _on_diagonals(

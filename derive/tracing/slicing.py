@@ -51,8 +51,7 @@ def beginning_at(
     """Return ``length`` positions of an axis from ``first`` on, ``step`` apart."""
     whole = x.shape[dim]
     if length == 1:
-        one = select(context, x, dim, first)
-        return one.with_unit_axis(dim)
+        return select(context, x, dim, first).with_unit_axis(dim)
     if not x.axes[dim] and length == 0:
         return x.with_axis(dim, (Atom.new(length),))
     if not x.axes[dim]:

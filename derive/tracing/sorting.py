@@ -125,8 +125,7 @@ def _one(
 def _median(context: Context, x: TracedValue, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the lower of the middle elements; with an axis, also its position."""
     if dim is None:
-        whole = context.regrouped(x, [sympy.prod(x.shape)])
-        return _median(context, whole, 0)[0]
+        return _median(context, context.regrouped(x, [sympy.prod(x.shape)]), 0)[0]
     many = x.shape[x.place_of(dim)] if x.axes else sympy.S.One
     return _one(context, x, apply("//", TracedNumber(many - 1), 2), dim, keepdim)
 

@@ -409,10 +409,11 @@ class Samples:
         """Draw values like those of the example.
 
         After the first attempt, values stay below 1, or integers above 0, if those of the example
-        do. Integers that differ along an axis of a fixed size, as the corners of a triangle, do
-        so in each draw. The last attempts repeat the example with small changes, because its values
-        may be ordered, as the corners of boxes. Integers have markers at the first attempt only,
-        because not every function takes them.
+        do. Integers that differ along an axis of a fixed size, as the corners of a triangle, do so
+        in each draw, and those that ascend from 0 to a size, as ``cu_seqlens``, in each second one.
+        The last attempts repeat the example with small changes, because its values may be ordered,
+        as the corners of boxes. Integers have markers at the first attempt only, because not every
+        function takes them.
         """
         example, value = self.tensors[name], self.inputs[name]
         marks, sizes = self.marks.get(name, ()), self.sizes
@@ -427,6 +428,11 @@ class Samples:
             top = int(example.max()) + 1 if example.numel() else 1
             least = 1 if attempt and example.numel() and int(example.min()) > 0 else 0
             most = max(least + 1, min(top, least + 3))
+            ends = [s for s, n in self._hints.items() if n == top - 1]
+            ascends = example.dim() == 1 and bool((example.diff() >= 0).all())
+            if attempt % 2 and ends and ascends and shape[0] > 1 and int(example[0]) == 0:
+                cuts = torch.randint(0, way[ends[0]] + 1, (shape[0] - 2,), generator=generator)
+                return torch.tensor([0, *sorted(cuts.tolist()), way[ends[0]]])
             positions = torch.randint(least, most, shape, generator=generator)
             for n, axis in enumerate(value.axes):
                 fixed = not any(sizes.plain(a.size).free_symbols for a in axis)
@@ -451,8 +457,7 @@ class Samples:
             x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
             return (x if positive else 2 * x - 1).requires_grad_()
         x = torch.randn(shape, generator=generator, dtype=torch.float64)
-        x = x.abs() + 0.3 if positive else x
-        return x.requires_grad_()
+        return (x.abs() + 0.3 if positive else x).requires_grad_()
 
 
 def _marks(op: Operation, tensors: Mapping[str, Any]) -> dict[str, list[int]]:

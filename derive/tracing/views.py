@@ -249,6 +249,5 @@ def flip(context: Context, x: tv.TracedValue, dims: Sequence[int]) -> tv.TracedV
         if not x.axes[d]:
             continue
         x, atom = context.single(x, d)
-        back = tv.TracedNumber(atom.size - 1) - tv.Position(atom)
-        x = x.at({atom: back})
+        x = x.at({atom: tv.TracedNumber(atom.size - 1) - tv.Position(atom)})
     return x

@@ -14,13 +14,11 @@ MASK = torch.eye(4).bool()
 
 
 def lines(function, *example):
-    text = reading(function, *example, comments=False).text
-    return text.strip().split("\n")[1:]
+    return reading(function, *example, comments=False).text.strip().split("\n")[1:]
 
 
 def added(s):
-    mask = torch.full((s.shape[-1], s.shape[-1]), LOW).triu(1)
-    return (s + mask).softmax(-1)
+    return (s + torch.full((s.shape[-1], s.shape[-1]), LOW).triu(1)).softmax(-1)
 
 
 def scaled(s, m):
@@ -52,8 +50,7 @@ def bounded(s, m):
 
 
 def beside_a_sink(s, m, sink):
-    rows = torch.cat([s.masked_fill(m, LOW), sink[:, None]], -1)
-    return rows.softmax(-1)[:, :-1]
+    return torch.cat([s.masked_fill(m, LOW), sink[:, None]], -1).softmax(-1)[:, :-1]
 
 
 def one_of_two(s, m):
@@ -91,8 +88,7 @@ def test_what_is_exponentiated_is_0_where_it_is_left_out():
 
 def test_what_a_mask_is_added_to_has_the_name_of_the_variable():
     def attend(q, k, mask):
-        scores = q @ k.T + mask.masked_fill(mask > 0, LOW)
-        return scores.softmax(-1)
+        return (q @ k.T + mask.masked_fill(mask > 0, LOW)).softmax(-1)
 
     found = lines(attend, r(3, 5), r(4, 5), r(3, 4))
     assert found == [

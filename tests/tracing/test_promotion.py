@@ -13,8 +13,7 @@ def finite(x, y):
 
 
 def in_a_table(x, table):
-    i = torch.floor(x.abs()).long().clamp_(0, 4)
-    return table[i] * x
+    return table[torch.floor(x.abs()).long().clamp_(0, 4)] * x
 
 
 def cut(x, table):

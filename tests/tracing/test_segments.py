@@ -284,3 +284,14 @@ def test_one_element_of_each_row_is_changed(rows, size):
     assert head.startswith("op f(p[n,c], t[n]: int") and size in head
     assert last.startswith("y[n,c] = where(t[n] == c, p2[n")
     assert last.endswith(",t[n]] - 1, p2[n,c])")
+
+
+def test_offsets_of_parts_end_with_the_axis_at_other_sizes_too():
+    def centred(x, offsets):
+        part = (torch.arange(len(x))[:, None] >= offsets[1:]).sum(1)
+        mean = x.new_zeros(len(offsets) - 1).index_add(0, part, x) / offsets.diff().clamp(min=1)
+        return x - mean[part]
+
+    x, offsets = r(7), torch.tensor([0, 3, 3, 7])
+    f = derive.load(derive.read_torch(centred, x, offsets))
+    torch.testing.assert_close(f(x, offsets), centred(x, offsets))

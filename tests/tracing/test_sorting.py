@@ -84,8 +84,7 @@ def test_the_rank_counts_who_comes_before():
 def test_the_place_among_boundaries_is_a_count():
     def table(x, edges, values):
         i = torch.searchsorted(edges, x).clamp(1, edges.shape[0] - 1)
-        share = (x - edges[i - 1]) / (edges[i] - edges[i - 1])
-        return torch.lerp(values[i - 1], values[i], share)
+        return torch.lerp(values[i - 1], values[i], (x - edges[i - 1]) / (edges[i] - edges[i - 1]))
 
     def rows(x, edges, values):
         inner = edges[1:-1].expand(x.shape[0], -1).contiguous()
