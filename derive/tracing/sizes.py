@@ -118,8 +118,7 @@ class SymbolicSizes:
 
     def _state(self) -> tuple[int, ...]:
         """Return a cache key that grows with the facts about symbols."""
-        known = self.shapes.replacements, self.alike, self.divided, self.rounded
-        return tuple(map(len, known))
+        return tuple(map(len, (self.shapes.replacements, self.alike, self.divided, self.rounded)))
 
     def _made_plain(self, e: sympy.Expr) -> sympy.Expr:
         e = _plain_numbers(self._resolved(sympy.sympify(e)))
@@ -212,11 +211,12 @@ class SymbolicSizes:
                 return whole / b
         return self._rounded(x)
 
-    def _rounded(self, x: sympy.Expr) -> sympy.Symbol:
-        """Return the symbol of a floor division."""
+    def _rounded(self, x: sympy.Expr) -> sympy.Expr:
+        """Return the symbol of a floor division; torch simplifies one, as (2*n)//2."""
+        if not isinstance(x, FloorDiv):
+            return x.replace(lambda e: isinstance(e, FloorDiv), self._rounded)
         if x not in self.rounded:
-            name = f"~{len(self.rounded)}"
-            self.rounded[x] = sympy.Symbol(name, integer=True, nonnegative=True)
+            self.rounded[x] = sympy.Symbol(f"~{len(self.rounded)}", integer=True, nonnegative=True)
         return self.rounded[x]
 
     def unify(self, a: sympy.Expr, b: sympy.Expr) -> bool:

@@ -91,8 +91,7 @@ def truths_beside_numbers(a, b):
 
 def at_other_positions(x, at):
     """The positions are one more than what is read."""
-    rest = at[:, 1:, None].expand(x.shape[0], x.shape[1] - 1, x.shape[2])
-    return x.gather(1, rest).tanh()
+    return x.gather(1, at[:, 1:, None].expand(x.shape[0], x.shape[1] - 1, x.shape[2])).tanh()
 
 
 READ = {

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 from kit.reads import r
-from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, pad, relu
+from torch.nn.functional import adaptive_max_pool1d, conv1d, conv2d, fold, pad, relu
 
 from derive import DeriveError, DeriveWarning, differentiate, load, parse, read_torch
 from derive.tracing.read import reading
@@ -176,6 +176,10 @@ PARTS = {
     "odd and even positions": lambda x, w: x[..., 1:][..., ::2].sum(-1) * x[..., 1::2].sum(-1),
     "every third of an even number": lambda x, w: x[..., : 2 * (x.shape[-1] // 2)][..., ::3] * 2,
     "windows of a half": lambda x, w: x[..., : x.shape[-1] // 2].unfold(-1, 3, 2).sum(-1),
+    "frames that overlap": lambda x, w: sum(
+        fold(t.flatten(0, -3).mT, (1, x.shape[-1] // 2 * 2), (1, 4), stride=(1, 2))
+        for t in (x.unfold(-1, 4, 2), w[:1, :1].expand(1, x.shape[-1] // 2 - 1, 4))
+    ),
     "below the middle row": lambda x, w: (
         torch.ones(x.shape[2], x.shape[2]).tril(-(x.shape[2] // 2)) @ x[0, 0]
     ),
