@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_193,
+    "derive": 89_220,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -18,10 +18,10 @@ LIMITS = {
     "derive/command": 3_760,
     "derive/cost": 420,
     "derive/examples": 1_100,
-    "derive/kernels": 3_130,
+    "derive/kernels": 3_136,
     "derive/linting": 2_802,
     "derive/loaded": 100,
-    "derive/lowering": 11_545,
+    "derive/lowering": 11_560,
     "derive/module": 5_860,
     "derive/notation": 7_982,
     "derive/program": 7_640,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_151,
     "derive/tracing": 11_314,
     "templates": 2_140,
-    "tests": 73_114,
+    "tests": 73_130,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
