@@ -38,7 +38,8 @@ from derive.lowering.joint import Joint
 from derive.lowering.layout_conversion import Border, PlainBorder
 from derive.lowering.lowering_input import LoweringInput
 from derive.lowering.plain import lower_plain
-from derive.lowering.program import Lowered, lower_program, through_statistics
+from derive.lowering.program import Lowered, lower_program
+from derive.lowering.pulled_statistics import through_statistics
 from derive.lowering.tangent import lower_tangents
 from derive.module.in_place_variants import with_in_place
 from derive.module.none_variants import with_absent, with_decided_tests
@@ -238,7 +239,7 @@ def lower_bodies(code: Code) -> Code:
 
 @as_pass
 def pull_statistics(code: Code) -> Code:
-    """The graph leads through a saved statistic if fewer inputs are saved then."""
+    """The graph leads through saved statistics if both orders have fewer lines then."""
     lowered, given = code.lowered, code.unit.given
     if lowered is None or code.available is not None or not code.keeps:
         return code

@@ -6,10 +6,9 @@ backward also reads what the forward offers (`derive.lowering.saved_values`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
 
 from derive.algebra.poly import as_atom
 from derive.algebra.squares import RobustCenter
@@ -34,15 +33,6 @@ from derive.lowering.saved_values import Offer, Statistics
 from derive.program.program import Program, with_first_order
 from derive.program.torch_ir import FunctionCall, names_in, subexpressions
 from derive.program.torch_ops import count, has_forward_mode
-
-_FEWER_LINES = 6
-"""The lines that statistics with cotangents must spare."""
-_LINES_OF_COTANGENTS = 2
-"""The lines that a module has for cotangents of statistics."""
-_MORE_OPERATIONS = 1.2
-"""First order may have a fifth more operations, of few elements, to have the lines of any order."""
-_LINES_OF_INPUT = 10
-"""The lines that any order may spare by keeping another input."""
 
 
 @dataclass(frozen=True)
@@ -207,30 +197,30 @@ class _Planner:
         first = self._first_order(self.offered)
         plain = self._beside(first)
         large = set(map(self.given.lets.display_name, self.offered.of))
-        fewer = _count_operations(plain) <= _count_operations(first)
+        fewer = count_operations(plain) <= count_operations(first)
         if first.statistics and (fewer or not large.isdisjoint(first.statistics)):
             # Reading the statistics may spare nothing.
             with suppress(NeedsFlatGroups):
                 bare = self._first_order(Offer())
-                if _count_operations(bare) <= _count_operations(first):
+                if count_operations(bare) <= count_operations(first):
                     first, plain = bare, self._beside(bare)
         if first.backward == plain.backward:
             return plain, plain, plain
         first = _without_recomputed(first, plain)
-        forked = first.statistics or _has_kernels(first)
+        forked = first.statistics or has_kernels(first)
         return first, plain, with_first_order(plain, first) if forked else plain
 
     def _beside(self, first: Program) -> Program:
         """Return the backward of any order beside this first-order backward."""
         display_name, outputs = self.given.lets.display_name, self.outputs
         alike = self.every is self.given
-        kernels = _has_kernels(first)
+        kernels = has_kernels(first)
         if not kernels and not first.statistics:
             return first if alike and not self.offered.values else self._plain(outputs)
         saved = {s.name for s in first.saved}
         kept = [name for name in outputs if display_name(name) in saved]
-        constants = _constants(self.given, self.offered) if alike else []
-        shared = [n for n in constants if display_name(n) in saved]
+        same = constants(self.given, self.offered) if alike else []
+        shared = [n for n in same if display_name(n) in saved]
         plain = self._plain(outputs, shared, first.statistics, kernels)
         if {s.name for s in plain.saved}.intersection(map(display_name, outputs)) - saved:
             others = [plain, self._plain(kept, shared, first.statistics, kernels)]
@@ -238,129 +228,28 @@ class _Planner:
         return plain
 
 
-def _backward_kernels(given: LoweringInput) -> SingleKernels:
-    return SingleKernels(
-        backward_rows(short_axes(given.op, given.lets), float_axes(given.op, given.lets))
-    )
+def backward_kernels(given: LoweringInput) -> SingleKernels:
+    """Return the kernels with one result that a first-order backward may call."""
+    known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
+    return SingleKernels(backward_rows(*known))
 
 
-def _constants(given: LoweringInput, offered: Offer) -> list[str]:
-    """Return the statistics without a derivative, as positions are, which all orders may read."""
+def active(given: LoweringInput) -> set[str]:
+    """Return the equations through which derivatives by the inputs pass."""
     inputs = {t.name for t in given.op.inputs if t.kind == "float"}
-    lets, active = given.lets, active_equations(given.lets, inputs, frozenset())
+    return active_equations(given.lets, inputs, frozenset())
+
+
+def constants(given: LoweringInput, offered: Offer) -> list[str]:
+    """Return the statistics without a derivative, as positions are, which all orders may read."""
+    lets, moving = given.lets, active(given)
 
     def is_constant(name: str) -> bool:
         let = lets.get(name)
         is_centre = let is not None and isinstance(as_atom(let.body), RobustCenter)
-        return is_centre or (name in lets.given and name not in active)
+        return is_centre or (name in lets.given and name not in moving)
 
     return [n for n, v in offered.values.items() if v.kind == "int" or is_constant(n)]
-
-
-def through_statistics(
-    lowered: Lowered, derive: Callable[[Sequence[str]], LoweringInput]
-) -> Program:
-    """Return the program whose graph leads through the statistics that make it shortest.
-
-    Such a statistic is an output with a cotangent of its own: any order reads it as first order
-    does, and autograd leads from it to what it is made of. ``derive`` returns the derivation in
-    which the adjoints of these equations are results.
-    """
-    given, program, first = lowered.given, lowered.program, lowered.first
-    if lowered.every is not given or not program.first_order:
-        return program
-    if sum(c is not None for _, c in program.cotangents) != 1:
-        return program
-    lets, offered, own = given.lets.given, lowered.forward.offered, {s.name for s in first.saved}
-    read = [n for n in offered.values if given.lets.display_name(n) in own]
-    sources = {n for name in read for n in ({name} if name in lets else offered.of.get(name, ()))}
-    names = [
-        n
-        for n, value in offered.values.items()
-        if n in sources
-        and n in lets
-        and value.kind == "float"
-        and given.lets.display_name(n) not in lowered.forward.stored
-    ]
-    least = min((len(lets[n].formals) for n in names), default=0)
-    large = {t.name for t in given.border.op.inputs if len(t.axes) >= least} - own
-
-    def cost(made: Program, names: Collection[str]) -> tuple[int, int]:
-        """Count the lines of both orders, and the inputs kept for any order alone."""
-        lines = _count_lines(made) + bool(names) * _LINES_OF_COTANGENTS + len(names)
-        return lines + _LINES_OF_INPUT * sum(s.name in large for s in made.saved), len(names)
-
-    made, chosen, best = program, frozenset[str](), cost(program, ())
-    if best[0] < len(first.backward) + _FEWER_LINES:
-        return program
-    for changed in dict.fromkeys((frozenset(names), *(frozenset([n]) for n in names))):
-        tried = chosen ^ changed
-        with suppress(NeedsFlatGroups):
-            for other in _through(lowered, [n for n in names if n in tried], derive):
-                if cost(other, tried) < best:
-                    made, chosen, best = other, tried, cost(other, tried)
-        if not chosen or not made.first_order:
-            break
-    if cost(program, ())[0] < best[0] + _FEWER_LINES:
-        return program
-    patterns = noted_patterns(lowered.forward.scope, lowered.given.lets)
-    recognised = tuple(dict.fromkeys((*patterns, *made.recognised)))
-    return replace(_with_backward_of(program, made), recognised=recognised)
-
-
-def _through(
-    lowered: Lowered, names: Sequence[str], derive: Callable[[Sequence[str]], LoweringInput]
-) -> Iterator[Program]:
-    """Yield programs whose any order reads statistics like outputs, which have cotangents then.
-
-    There is none if a gradient leads past the adjoint of one, to which its cotangent would be
-    added: of x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the
-    reader's. First order may be made of the same adjoints, unless a mask is lost by that.
-    """
-    if not names:
-        return
-    outputs, given, first = lowered.given.op.outputs, derive(names), lowered.first
-    lets, stored, body = given.lets, lowered.forward.stored, lowered.body
-    said = {name: lets.display_name(name) for name in names}
-    pulled = {n: lets.display_name(lets.derived_name(n, f"G_{own}")) for n, own in said.items()}
-    offered = lowered.forward.offered.without_maps_of(names)
-    saved = {s.name for s in first.saved}
-    held = [n for n in _constants(given, offered) if lets.display_name(n) in saved]
-    read = Offer({name: offered.values[name] for name in (*held, *names)})
-    smooth = [SingleKernels(smooth_rows())]
-    parts = given, body, outputs, read, stored
-    made = lower_backward(BackwardInput(*parts, smooth, smooth=True, pulled=pulled))
-    inputs = {t.name for t in given.op.inputs if t.kind == "float"}
-    active = active_equations(lets, inputs, frozenset())
-    if {said[n] for n in names if n in active} - made.pulled.keys():
-        return
-    yield with_first_order(made, first)
-    if not _has_masks_of(given, lowered.given):
-        return
-    kernels = [_backward_kernels(given)] if _has_kernels(first) else smooth
-    parts = given, body, outputs, offered, stored
-    alike = not _has_kernels(first)
-    same = lower_backward(BackwardInput(*parts, kernels, smooth=alike, pulled=pulled))
-    if _count_operations(same) <= _MORE_OPERATIONS * _count_operations(first):
-        yield made if same.backward == made.backward else with_first_order(made, same)
-
-
-def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
-    """True if each gradient is 0 wherever that of ``other`` is, whatever is read there."""
-    masks = {g.tensor: len(g.masks) for g in given.backward.gradients}
-    return all(len(g.masks) <= masks[g.tensor] for g in other.backward.gradients)
-
-
-def _with_backward_of(program: Program, other: Program) -> Program:
-    return replace(
-        other,
-        forward=program.forward,
-        forward_precision=program.forward_precision,
-        composed=program.composed,
-        composed_precision=program.composed_precision,
-        rearranges=program.rearranges,
-        log={**program.log, **other.log},
-    )
 
 
 def _without_recomputed(first: Program, plain: Program) -> Program:
@@ -397,20 +286,12 @@ def _without_recomputed(first: Program, plain: Program) -> Program:
     )
 
 
-def _has_kernels(made: Program) -> bool:
+def has_kernels(made: Program) -> bool:
     """True if the program calls a kernel of which torch has no derivatives of every order."""
     rows = (KERNELS[r.pattern] for r in made.recognised if r.pattern in KERNELS)
     return not all(row.smooth for row in rows)
 
 
-def _count_lines(made: Program) -> int:
-    """Count the lines of both orders: shared ones stand once, with two for a fork between them."""
-    first, every = made.first_order, made.backward
-    runs = SequenceMatcher(None, first, every, autojunk=False).get_opcodes()
-    shared = sum(b - a for tag, a, b, *_ in runs if tag == "equal")
-    forks = sum(tag != "equal" for tag, *_ in runs)
-    return len(first) + len(every) - max(0, shared - 2 * forks)
-
-
-def _count_operations(made: Program) -> int:
+def count_operations(made: Program) -> int:
+    """Count the operations of the backward, of which a product is one."""
     return sum(count([x.code for x in made.backward]))

@@ -1,0 +1,153 @@
+"""Chooses the saved statistics that the graph of a gradient leads through.
+
+Such a statistic is an output with a cotangent of its own. The backward of any order reads it as
+that of first order does, and autograd leads from it to what it is made of. So both have the same
+lines, and no input is kept only to compute the statistic again:
+
+    y = f(s), s = g(x):    grad_s = f'(s)*G + G_s,    grad_x = g'(x)*grad_s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from difflib import SequenceMatcher
+
+from derive.kernels.recognise import SingleKernels, smooth_rows
+from derive.lowering.backward import BackwardInput, lower_backward
+from derive.lowering.ground.value import NeedsFlatGroups
+from derive.lowering.lowering_input import LoweringInput, noted_patterns
+from derive.lowering.program import (
+    Lowered,
+    active,
+    backward_kernels,
+    constants,
+    count_operations,
+    has_kernels,
+)
+from derive.lowering.saved_values import Offer
+from derive.program.program import Program, with_first_order
+
+_FEWER_LINES = 6
+"""The lines that statistics with cotangents must spare."""
+_LINES_OF_COTANGENTS = 2
+"""The lines that a module has for cotangents of statistics."""
+_LINES_OF_INPUT = 10
+"""The lines that any order may spare by keeping another input."""
+_MORE_OPERATIONS = 1.2
+"""First order may have a fifth more operations, of few elements, to have the lines of any order."""
+
+Derive = Callable[[Sequence[str]], LoweringInput]
+"""Returns the derivation in which the adjoints of these equations are results."""
+
+
+def through_statistics(lowered: Lowered, derive: Derive) -> Program:
+    """Return the program whose graph leads through the statistics that make it shortest."""
+    program, first = lowered.program, lowered.first
+    several = sum(cotangent is not None for _, cotangent in program.cotangents) != 1
+    if lowered.every is not lowered.given or not program.first_order or several:
+        return program
+    names = _candidates(lowered)
+    lets, inputs = lowered.given.lets, lowered.given.border.op.inputs
+    least = min((len(lets[n].formals) for n in names), default=0)
+    large = {t.name for t in inputs if len(t.axes) >= least} - {s.name for s in first.saved}
+
+    def cost(made: Program, names: Collection[str] = ()) -> tuple[int, int]:
+        """Count the lines of both orders, and the inputs kept for any order alone."""
+        lines = _count_lines(made) + bool(names) * _LINES_OF_COTANGENTS + len(names)
+        return lines + _LINES_OF_INPUT * sum(s.name in large for s in made.saved), len(names)
+
+    made, chosen, best = program, frozenset[str](), cost(program)
+    most = best[0] - _FEWER_LINES
+    if most < len(first.backward):
+        return program
+    # All of them, then with each one removed or added, until both orders have the same lines.
+    for changed in dict.fromkeys((frozenset(names), *(frozenset([n]) for n in names))):
+        tried = chosen ^ changed
+        for other in _through(lowered, [n for n in names if n in tried], derive):
+            if cost(other, tried) < best:
+                made, chosen, best = other, tried, cost(other, tried)
+        if not chosen or not made.first_order:
+            break
+    if best[0] > most:
+        return program
+    patterns = noted_patterns(lowered.forward.scope, lets)
+    recognised = tuple(dict.fromkeys((*patterns, *made.recognised)))
+    return replace(_with_backward_of(program, made), recognised=recognised)
+
+
+def _candidates(lowered: Lowered) -> list[str]:
+    """Return the float equations that first order reads, or of which it reads a saved map."""
+    offered, lets = lowered.forward.offered, lowered.given.lets
+    saved = {s.name for s in lowered.first.saved}
+    read = [n for n in offered.values if lets.display_name(n) in saved]
+    sources = {n for m in read for n in ({m} if m in lets.given else offered.of.get(m, ()))}
+    return [
+        n
+        for n, value in offered.values.items()
+        if n in sources
+        and n in lets.given
+        and value.kind == "float"
+        and lets.display_name(n) not in lowered.forward.stored
+    ]
+
+
+def _through(lowered: Lowered, names: Sequence[str], derive: Derive) -> Iterator[Program]:
+    """Yield programs whose any order reads these statistics like outputs.
+
+    There is none if a gradient leads past the adjoint of one, to which its cotangent would be
+    added: of x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the
+    reader's. First order may be made of the same adjoints, unless a mask is lost by that.
+    """
+    if not names:
+        return
+    given, first, body = derive(names), lowered.first, lowered.body
+    outputs, stored, said = given.op.outputs, lowered.forward.stored, given.lets.display_name
+    cotangents = {n: given.lets.derived_name(n, f"G_{said(n)}") for n in names}
+    pulled = {n: said(cotangent) for n, cotangent in cotangents.items()}
+    offered = lowered.forward.offered.without_maps_of(names)
+    saved = {s.name for s in first.saved}
+    held = [n for n in constants(given, offered) if said(n) in saved]
+    read = Offer({n: offered.values[n] for n in (*held, *names)})
+    smooth = [SingleKernels(smooth_rows())]
+    with suppress(NeedsFlatGroups):
+        request = BackwardInput(given, body, outputs, read, stored, smooth, True, pulled=pulled)
+        made = lower_backward(request)
+        if {said(n) for n in active(given).intersection(names)} - made.pulled.keys():
+            return
+        yield with_first_order(made, first)
+        if not _has_masks_of(given, lowered.given):
+            return
+        alike = not has_kernels(first)
+        kernels = smooth if alike else [backward_kernels(given)]
+        same = lower_backward(replace(request, offer=offered, kernels=kernels, smooth=alike))
+        if count_operations(same) <= _MORE_OPERATIONS * count_operations(first):
+            yield made if same.backward == made.backward else with_first_order(made, same)
+
+
+def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
+    """True if each gradient is 0 wherever that of ``other`` is, whatever is read there."""
+    masks = {g.tensor: len(g.masks) for g in given.backward.gradients}
+    return all(len(g.masks) <= masks[g.tensor] for g in other.backward.gradients)
+
+
+def _with_backward_of(program: Program, other: Program) -> Program:
+    return replace(
+        other,
+        forward=program.forward,
+        forward_precision=program.forward_precision,
+        composed=program.composed,
+        composed_precision=program.composed_precision,
+        rearranges=program.rearranges,
+        log={**program.log, **other.log},
+    )
+
+
+def _count_lines(made: Program) -> int:
+    """Count the lines of both orders: shared ones stand once, with two for a fork between them."""
+    first, every = made.first_order, made.backward
+    runs = SequenceMatcher(None, first, every, autojunk=False).get_opcodes()
+    shared = sum(b - a for tag, a, b, *_ in runs if tag == "equal")
+    forks = sum(tag != "equal" for tag, *_ in runs)
+    return len(first) + len(every) - max(0, shared - 2 * forks)
