@@ -1,6 +1,7 @@
 """Lowers one operation to a program: its forward, its saved tensors, and its backward.
 
-The differentiable backward reads only inputs and outputs, and recomputes all else. The first-order
+The differentiable backward reads inputs, outputs and statistics without a derivative, and
+recomputes all else, unless `derive.lowering.pulled_statistics` lets it read more. The first-order
 backward also reads what the forward offers (`derive.lowering.saved_values`).
 """
 
