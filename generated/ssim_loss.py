@@ -111,7 +111,14 @@ class _SsimLoss(torch.autograd.Function):
     @staticmethod
     @rt.without_autocast
     def backward(ctx, G, G_m, G_k, G_both, G_s, G_t):
-        if G is None and G_m is None and G_k is None and G_both is None and G_s is None and G_t is None:
+        if (
+            G is None
+            and G_m is None
+            and G_k is None
+            and G_both is None
+            and G_s is None
+            and G_t is None
+        ):
             return (None,) * 4
         G = rt.filled(G, ctx.output_shape, G_m, G_k, G_both, G_s, G_t)
         low, wide = ctx.low, ctx.wide

@@ -4,8 +4,8 @@ A statistic (a mean, a norm, the logarithm of a sum, the position of the largest
 It has fewer axes than its operand, so saving it costs little memory and avoids a pass over a large
 tensor. If a kernel computes a statistic together with the normalized rows (softmax), its result
 holds the statistic. A contraction of two tensors costs more work than memory. If the backward reads
-only a map of it, the map is saved instead. A backward that is itself differentiated recomputes them, but
-for those with a cotangent of their own (`derive.lowering.pulled_statistics`).
+only a map of it, the map is saved instead. A backward that is itself differentiated recomputes
+them, but for those with a cotangent of their own (`derive.lowering.pulled_statistics`).
 """
 
 from __future__ import annotations

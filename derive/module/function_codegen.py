@@ -25,6 +25,7 @@ from derive.module.predicated_lines import (
 from derive.module.pretty_printer import (
     COLUMNS,
     all_none,
+    all_of,
     assigned,
     broken,
     call_lines,
@@ -463,9 +464,9 @@ def _backward_method_lines(op: Operation, variant: Variant) -> list[str]:
     lines = []
     if may_be_none(program):
         every = [*_existing_cotangents(program), *program.pulled.values()]
-        test = " and ".join(f"{cotangent} is None" for cotangent in every)
         n = len(arguments(op))
-        lines += [f"if {test}:", f"    return {f'(None,) * {n}' if n > 1 else 'None'}"]
+        lines += all_of("if ", [f"{cotangent} is None" for cotangent in every], ":", 8)
+        lines.append(f"    return {f'(None,) * {n}' if n > 1 else 'None'}")
     made = [gradients_apart(program, body) for body in (program.first_order, program.backward)]
     among = program.first_order_gradients, program.gradients
     bodies = [
@@ -627,12 +628,12 @@ def _first_order_test(program: Program, start: str, end: str) -> list[str]:
     fused = any(torch_op(code).fused for code in codes)
     apart = program.gradients.keys() - program.first_order_gradients
     places = (n for n, t in enumerate(program.inputs) if t in apart)
-    start += "".join(f"not ctx.needs_input_grad[{n}] and " for n in places)
-    tests = [f"{cotangent} is None and " for cotangent in program.pulled.values()]
-    before, after = ("(rt.compiles() or ", "))") if fused and (tests or apart) else ("", ")")
-    before = "rt.compiles() or " if fused and not (tests or apart) else before
-    given = _existing_cotangents(program)
-    return call_lines(f"{start}{''.join(tests)}{before}rt.unrecorded(", given, f"{after}{end}", 8)
+    tests = [f"not ctx.needs_input_grad[{n}]" for n in places]
+    tests += [f"{cotangent} is None" for cotangent in program.pulled.values()]
+    call = f"rt.unrecorded({', '.join(_existing_cotangents(program))})"
+    if fused:
+        call = f"(rt.compiles() or {call})" if tests else f"rt.compiles() or {call}"
+    return all_of(start, [*tests, call], end, 8)
 
 
 def _saved_tensors(program: Program, read: set[str]) -> list[str]:

@@ -191,8 +191,19 @@ def any_of(
     whole = f"{start}({whole}){end}" if factor and len(alternatives) > 1 else start + whole + end
     if len(whole) + indent <= COLUMNS:
         return [whole]
-    first, *rest = alternatives
-    return [f"{start}(", f"    {first}", *(f"    or {part}" for part in rest), f"){end}"]
+    return _hanging(start, alternatives, "or", end)
+
+
+def all_of(start: str, conditions: Sequence[str], end: str, indent: int) -> list[str]:
+    """Return start + conjunction + end, over several lines if it is too long."""
+    whole = start + " and ".join(conditions) + end
+    fits = len(whole) + indent <= COLUMNS
+    return [whole] if fits else _hanging(start, conditions, "and", end)
+
+
+def _hanging(start: str, parts: Sequence[str], sign: str, end: str) -> list[str]:
+    first, *rest = parts
+    return [f"{start}(", f"    {first}", *(f"    {sign} {part}" for part in rest), f"){end}"]
 
 
 def all_none(names: Sequence[str], indent: int) -> list[str]:

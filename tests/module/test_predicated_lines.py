@@ -6,7 +6,7 @@ import pytest
 from kit.each import each_row
 
 from derive.module.predicated_lines import Fork, Item, fewest_lines, predicated, unpacked
-from derive.module.pretty_printer import any_of
+from derive.module.pretty_printer import all_of, any_of
 from derive.program.cse import Line
 from derive.program.merged_bodies import Segment
 from derive.program.torch_ir import FunctionCall, MethodCall, Name, Subscript, literal, text
@@ -59,6 +59,12 @@ def test_a_long_disjunction_has_a_line_for_each_alternative():
     parts = [f"ctx.needs_input_grad[{n}]" for n in range(4)]
     made = any_of("if f and ", parts, ":", 0, factor=True)
     assert made == ["if f and (", f"    {parts[0]}", *(f"    or {p}" for p in parts[1:]), "):"]
+
+
+def test_a_long_conjunction_has_a_line_for_each_condition():
+    parts = [f"G_of_statistic{n} is None" for n in range(4)]
+    made = all_of("if ", parts, ":", 0)
+    assert made == ["if (", f"    {parts[0]}", *(f"    and {p}" for p in parts[1:]), "):"]
 
 
 def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
