@@ -72,49 +72,58 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         input, linear_weight = inputs[:2]
         target, linear_bias, weight, ctx.ignore_index, ctx.label_smoothing = inputs[2:]
-        loss, F = output
+        F = output[1]
+        ctx.mark_non_differentiable(F)
         ctx.set_materialize_grads(False)
-        ctx.output_shape = loss.shape
-        ctx.weight_shape = (linear_weight.shape[0],)
         ctx.low, ctx.wide = rt.product_dtypes(input, linear_weight, linear_bias, weight)
-        ctx.linear_weight_shape = linear_weight.shape
-        ctx.save_for_backward(
-            input if ctx.needs_input_grad[1] else None,
-            linear_weight if ctx.needs_input_grad[0] else None,
-            target,
-            weight,
-            F,
-        )
+        ctx.save_for_backward(input, linear_weight, target, linear_bias, weight, F)
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, G_F):
-        if G is None and G_F is None:
+    def backward(ctx, G, _grad_F):
+        if G is None:
             return (None,) * 7
-        input, linear_weight, target, weight, F = ctx.saved_tensors
-        G = rt.filled(G, ctx.output_shape, G_F)
+        input, linear_weight, target, linear_bias, weight, F = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
-        input, linear_weight = rt.cast(low, input, linear_weight)
-        weight, F, G, G_F = rt.cast(wide, weight, F, G, G_F)
         label_smoothing = ctx.label_smoothing
-        linear_weight_shape = ctx.linear_weight_shape
+        weight_shape = (linear_weight.shape[0],)
         grad_input = grad_linear_weight = grad_linear_bias = grad_weight = None
-        first_order = G_F is None and rt.unrecorded(G)
+        first_order = rt.unrecorded(G)
         needs = ctx.needs_input_grad
-        scaled_label_smoothing = -label_smoothing / (linear_weight_shape[0] or math.nan)
+        if first_order:
+            input, linear_weight = rt.cast(low, input, linear_weight)
+            weight, F, G = rt.cast(wide, weight, F, G)
+            scaled_label_smoothing = -label_smoothing / (
+                linear_weight.shape[0] or math.nan
+            )
+        else:
+            given = rt.cast(low, input, linear_weight, linear_bias)
+            input, linear_weight, linear_bias = given
+            weight, G = rt.cast(wide, weight, G)
+            X = (  # X[n,c]
+                input @ linear_weight.mT
+                if linear_bias is None
+                else input @ linear_weight.mT + linear_bias
+            ).to(wide)
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
+        if not first_order:
+            scaled_label_smoothing = -label_smoothing / (
+                linear_weight.shape[0] or math.nan
+            )
         spread_masked_target = masked_target.unsqueeze(1)
         spread_target_differs = target_differs.unsqueeze(1)
-        scaled_G = (label_smoothing - 1) * G
-        if needs[0] or needs[1] or needs[3]:
-            if weight is None:
-                scaled_G_weight = scaled_G
-                full_weight = G.new_full((), 1, dtype=wide).expand(ctx.weight_shape)
-            else:
-                scaled_G_weight = scaled_G * weight.index_select(0, masked_target)
-                full_weight = weight
-            if first_order:
+        if first_order:
+            label_smoothing_G = (label_smoothing - 1) * G
+            if needs[0] or needs[1] or needs[3]:
+                if weight is None:
+                    scaled_G_weight = label_smoothing_G
+                    full_weight = G.new_full((), 1, dtype=wide).expand(weight_shape)
+                else:
+                    scaled_G_weight = label_smoothing_G * weight.index_select(
+                        0, masked_target
+                    )
+                    full_weight = weight
                 scaled_G_by_masked_target = (
                     (scaled_label_smoothing * G).unsqueeze(1) * full_weight
                 ).scatter_add_(1, spread_masked_target, scaled_G_weight.unsqueeze(1))
@@ -124,15 +133,43 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     ),
                     spread_target_differs,
                 )
-            else:
-                scaled_G_by_masked_target = (
-                    (scaled_label_smoothing * G).unsqueeze(1) * full_weight
-                ).scatter_add(1, spread_masked_target, scaled_G_weight.unsqueeze(1))
-                grad_F = rt.add_cotangent(
-                    torch.where(spread_target_differs, scaled_G_by_masked_target, 0),
-                    G_F,
+        else:
+            label_smoothing_minus_one = label_smoothing - 1
+            label_smoothing_G = label_smoothing_minus_one * G
+            if needs[4]:
+                F = torch.log_softmax(X, 1)  # F[n,c]
+            if needs[0] or needs[1] or needs[3]:
+                if weight is None:
+                    weight_at_masked_target = None
+                    full_weight = G.new_full((), 1, dtype=wide).expand(weight_shape)
+                else:
+                    weight_at_masked_target = weight.index_select(0, masked_target)
+                    full_weight = weight
+                label_smoothing_full_weight = label_smoothing * full_weight.mean()
+                exp_F = F.exp() if ctx.needs_input_grad[4] else torch.softmax(X, 1)
+                spread_G = (scaled_label_smoothing * G).unsqueeze(1)
+                full_weight_difference = (
+                    label_smoothing_full_weight - label_smoothing_minus_one
+                    if weight is None
+                    else label_smoothing_full_weight
+                    - label_smoothing_minus_one * weight_at_masked_target
                 )
-                grad_X = grad_F - grad_F.sum(1, keepdim=True) * F.exp()  # grad_X[n,c]
+                G_sum = (
+                    G.unsqueeze(1) * full_weight_difference * exp_F + spread_G
+                    if weight is None
+                    else G.unsqueeze(1) * full_weight_difference.unsqueeze(1) * exp_F
+                    + spread_G * weight
+                )
+                G_weight = (
+                    label_smoothing_G.unsqueeze(1)
+                    if weight is None
+                    else (label_smoothing_G * weight_at_masked_target).unsqueeze(1)
+                )
+                grad_X = torch.where(  # grad_X[n,c]
+                    spread_target_differs,
+                    G_sum.scatter_add(1, spread_masked_target, G_weight),
+                    0,
+                )
         if needs[0]:
             grad_input = grad_X.to(low) @ linear_weight
         if needs[1]:
@@ -140,9 +177,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if needs[3]:
             grad_linear_bias = grad_X.sum(0)
         if needs[4]:
-            masked_scaled_G_F = torch.where(
+            masked_G_F = torch.where(
                 target_differs,
-                scaled_G * F.gather(1, spread_masked_target).squeeze(1),
+                label_smoothing_G * F.gather(1, spread_masked_target).squeeze(1),
                 0,
             )
             masked_F = torch.where(spread_target_differs, F, 0).mT.to(low)
@@ -153,8 +190,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_weight = (
                 scaled_label_smoothing * masked_F_masked_G.to(wide)
                 if label_smoothing != 0
-                else G.new_zeros(()).expand((linear_weight_shape[0],))
-            ).index_add(0, masked_target, masked_scaled_G_F)
+                else G.new_zeros(()).expand((linear_weight.shape[0],))
+            ).index_add(0, masked_target, masked_G_F)
         grads = grad_input, grad_linear_weight, None, grad_linear_bias, grad_weight
         return *grads, None, None
 

@@ -53,10 +53,14 @@ def through_statistics(lowered: Lowered, derive: Derive) -> Program:
     least = min((len(lets[n].formals) for n in names), default=0)
     large = {t.name for t in inputs if len(t.axes) >= least} - {s.name for s in first.saved}
 
+    def kept(made: Program) -> int:
+        """Count the large inputs that are kept for any order alone."""
+        return sum(s.name in large for s in made.saved)
+
     def cost(made: Program, names: Collection[str] = ()) -> tuple[int, int]:
-        """Count the lines of both orders, and the inputs kept for any order alone."""
+        """Count the lines of both orders, and those that a kept input stands for."""
         lines = _count_lines(made) + bool(names) * _LINES_OF_COTANGENTS + len(names)
-        return lines + _LINES_OF_INPUT * sum(s.name in large for s in made.saved), len(names)
+        return lines + _LINES_OF_INPUT * kept(made), len(names)
 
     made, chosen, best = program, frozenset[str](), cost(program)
     most = best[0] - _FEWER_LINES
@@ -65,8 +69,8 @@ def through_statistics(lowered: Lowered, derive: Derive) -> Program:
     # All of them, then with each one removed or added, until both orders have the same lines.
     for changed in dict.fromkeys((frozenset(names), *(frozenset([n]) for n in names))):
         tried = chosen ^ changed
-        for other in _through(lowered, [n for n in names if n in tried], derive):
-            if cost(other, tried) < best:
+        for other, masked in _through(lowered, [n for n in names if n in tried], derive):
+            if (masked or kept(other) < kept(program)) and cost(other, tried) < best:
                 made, chosen, best = other, tried, cost(other, tried)
         if not chosen or not made.first_order:
             break
@@ -93,8 +97,10 @@ def _candidates(lowered: Lowered) -> list[str]:
     ]
 
 
-def _through(lowered: Lowered, names: Sequence[str], derive: Derive) -> Iterator[Program]:
-    """Yield programs whose any order reads these statistics like outputs.
+def _through(
+    lowered: Lowered, names: Sequence[str], derive: Derive
+) -> Iterator[tuple[Program, bool]]:
+    """Yield programs whose any order reads these statistics like outputs; True if no mask is lost.
 
     There is none if a gradient leads past the adjoint of one, to which its cotangent would be
     added: of x - logsumexp x all sums of gradients may be 0, so that the gradient of x is the
@@ -116,20 +122,23 @@ def _through(lowered: Lowered, names: Sequence[str], derive: Derive) -> Iterator
         made = lower_backward(request)
         if {said(n) for n in active(given).intersection(names)} - made.pulled.keys():
             return
-        yield with_first_order(made, first)
-        if not _has_masks_of(given, lowered.given):
+        masked = _has_masks_of(given, lowered.given)
+        yield with_first_order(made, first), masked
+        if not masked:
             return
         alike = not has_kernels(first)
         kernels = smooth if alike else [backward_kernels(given)]
         same = lower_backward(replace(request, offer=offered, kernels=kernels, smooth=alike))
         if count_operations(same) <= _MORE_OPERATIONS * count_operations(first):
-            yield made if same.backward == made.backward else with_first_order(made, same)
+            whole = made if same.backward == made.backward else with_first_order(made, same)
+            yield whole, masked
 
 
 def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
-    """True if each gradient is 0 wherever that of ``other`` is, whatever is read there."""
-    masks = {g.tensor: len(g.masks) for g in given.backward.gradients}
-    return all(len(g.masks) <= masks[g.tensor] for g in other.backward.gradients)
+    """True if each adjoint is 0 wherever that of ``other`` is, whatever is read there."""
+    adjoints, others = ((*x.backward.adjoints, *x.backward.gradients) for x in (given, other))
+    masks = {a.tensor: len(a.masks) for a in adjoints}
+    return all(len(a.masks) <= masks.get(a.tensor, 0) for a in others)
 
 
 def _with_backward_of(program: Program, other: Program) -> Program:

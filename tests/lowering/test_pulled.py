@@ -194,3 +194,17 @@ def test_a_kernel_that_torch_differentiates_is_called_in_any_order():
 
     ours, plain = load(parse(text)), lambda x, w: (x.sigmoid().tanh() * w).sum(1)
     torch.testing.assert_close(along(ours), along(plain))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_mask_of_an_adjoint_is_not_lost(graph):
+    text = (
+        "op f(x[n,k], w[m,k], t[n]: int) -> y\nL[n,m] = sum[k](x[n,k]*w[m,k])\n"
+        "P[n,m] = log_softmax[m](L[n,m])\n"
+        "l[n] = where(t[n] >= 0, -(1 - exp(P[n,t[n]]))**2*P[n,t[n]], 0)\ny = mean[n](l[n])"
+    )
+    x, w = torch.randn(3, 4), torch.randn(5, 4, requires_grad=True)
+    x[1] = torch.nan
+    y = load(parse(text))(x.requires_grad_(), w, torch.tensor([0, -1, 2]))
+    (found,) = torch.autograd.grad(y, x, create_graph=graph)
+    assert found[1].tolist() == [0, 0, 0, 0] and found[0].isfinite().all()
