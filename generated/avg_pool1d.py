@@ -32,8 +32,9 @@ class _AvgPool1d(torch.autograd.Function):
     def backward(ctx, G):
         G = rt.widened(G)
         zeros = G.new_zeros(()).expand((*G.shape[:2], 1, ctx.input_shape[2]))
-        G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
-            G.unsqueeze(-2),
+        G_over_kernel_size = (G / ctx.kernel_size).unsqueeze(-2)
+        grad_input = torch.ops.aten.avg_pool2d_backward(
+            G_over_kernel_size,
             zeros,
             (1, ctx.kernel_size),
             (1, ctx.stride),
@@ -42,7 +43,7 @@ class _AvgPool1d(torch.autograd.Function):
             True,
             1,
         )
-        grad_input = G_through_avg_pool2d.squeeze(-2) / ctx.kernel_size
+        grad_input = grad_input.squeeze(-2)
         return grad_input, None, None
 
 

@@ -33,8 +33,8 @@ class _AvgPool2d(torch.autograd.Function):
         G = rt.widened(G)
         kernel_size = ctx.kernel_size
         zeros = G.new_zeros(()).expand(ctx.input_shape)
-        G_through_avg_pool2d = torch.ops.aten.avg_pool2d_backward(
-            G,
+        grad_input = torch.ops.aten.avg_pool2d_backward(
+            G / kernel_size**2,
             zeros,
             (kernel_size, kernel_size),
             (ctx.stride, ctx.stride),
@@ -43,7 +43,6 @@ class _AvgPool2d(torch.autograd.Function):
             True,
             1,
         )
-        grad_input = G_through_avg_pool2d / kernel_size**2
         return grad_input, None, None
 
 

@@ -48,12 +48,8 @@ class _EmbeddingBagMean(torch.autograd.Function):
     def backward(ctx, G):
         (input,) = ctx.saved_tensors
         G = rt.widened(G)
-        reuse = rt.reuse(G)
-        spread_G = G.unsqueeze(1).expand((*input.shape, G.shape[1]))
-        grad_weight = reuse.div(
-            rt.index_add_(G.new_zeros(ctx.weight_shape), 0, input, spread_G),
-            input.shape[1],
-        )
+        scaled_G = (G / input.shape[1]).unsqueeze(1).expand((*input.shape, G.shape[1]))
+        grad_weight = rt.index_add_(G.new_zeros(ctx.weight_shape), 0, input, scaled_G)
         return None, grad_weight
 
 

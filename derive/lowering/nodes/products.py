@@ -63,6 +63,9 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Indices) -> Value:
     into = _distribute_over_deltas(args, order)
     if into is not None:
         return scope.lower(into, order)
+    placed = as_summation(Mul(args), order)
+    if _is_spread(placed):
+        return lower_placed(scope, placed)[0]
     masks = [a for a in args if isinstance(a, Iverson)]
     rest = [a for a in args if not isinstance(a, Iverson)]
     if not masks:
@@ -76,6 +79,13 @@ def lower_product(scope: Scope, args: Sequence[Expr], order: Indices) -> Value:
     if is_zero_outside(rest, condition):
         return value
     return masked_triangle(scope, condition, value, order)
+
+
+def _is_spread(s: Summation) -> bool:
+    """True if what is scattered lacks a summed index, so that factors are best applied before."""
+    rest = [f for f in s.factors if not isinstance(f, Delta)]
+    spread = any(all(i not in free_indices(f) for f in rest) for i in s.binders)
+    return spread and len(rest) < len(s.factors)
 
 
 def _distribute_over_deltas(args: Sequence[Expr], order: Indices) -> Expr | None:

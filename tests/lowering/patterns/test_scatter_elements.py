@@ -30,6 +30,11 @@ def test_what_is_read_at_a_place_goes_back_there(text):
     assert_right(text)
 
 
+def test_what_is_spread_is_scaled_before_and_not_the_table():
+    text = "op f(x[v,d], e[n,t]: int) -> y\ny[n,d] = mean[t](x[e[n,t],d])"
+    assert "scaled_G = (G / e.shape[1])" in source(parse(text))
+
+
 @pytest.mark.parametrize("read", ["i", "j"])
 def test_a_diagonal_matrix_is_not_transposed(read):
     text = f"op f(x[n,i]) -> y\ny[n,i,j] = where(i == j, x[n,{read}]**3, 0)"
