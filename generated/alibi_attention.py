@@ -74,15 +74,11 @@ class _AlibiAttention(torch.autograd.Function):
         P, G_P = rt.cast(wide, P, G_P)
         query_shape = ctx.query_shape
         grad_query = grad_key = grad_value = grad_slopes = None
-        first_order = G_P is None and rt.unrecorded(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if needs[0] or needs[1] or needs[3]:
             grad_P = rt.add_cotangent((G @ value.mT).to(wide), G_P)  # grad_P[*b,h,i,j]
-            if first_order:
-                grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
-            else:
-                grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
         if needs[0]:
             grad_query = reuse.div(
                 (grad_S.to(low) @ key).to(wide), math.sqrt(query_shape[-1])

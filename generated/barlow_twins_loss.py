@@ -78,12 +78,12 @@ class _BarlowTwinsLoss(torch.autograd.Function):
         first, second, c, G, G_c = rt.cast(wide, *ctx.saved_tensors, G, G_c)
         grad_first = grad_second = None
         reuse = rt.reuse(G)
-        a = first - first.mean(0)  # a[n,i]
         positions_of_first = rt.positions(first.shape[1], G)
         off_diagonal = positions_of_first.unsqueeze(1) != positions_of_first
         masked_G_c = rt.keep_where_(2 * ctx.weight * G * c, off_diagonal)
         diagonal_of_G_c = (2 * G * (c.diagonal(0, 0, 1) - 1)).diag_embed()
         grad_c = rt.add_cotangent(reuse.add(masked_G_c, diagonal_of_G_c), G_c)
+        a = first - first.mean(0)  # a[n,i]
         b = second - second.mean(0)  # b[n,i]
         rsqrt_eps_sum = (ctx.eps + b.square().mean(0)).rsqrt()
         y = reuse.mul(b, rsqrt_eps_sum)  # y[n,i]

@@ -19,7 +19,8 @@ Gradients, where G is the cotangent of output:
     grad_Wk[d,k] = Σₙᵢ grad_K[n,i,d]·x[n,i,k]
     grad_Wv[e,k] = Σₙᵢ grad_V[n,i,e]·x[n,i,k]
 
-Fused kernels of torch: masked attention; masked attention backward.
+Fused kernels of torch: masked attention; softmax backward; masked attention
+backward.
 """
 # mypy: ignore-errors
 
@@ -104,7 +105,7 @@ class _CausalSelfAttention(torch.autograd.Function):
             if needs[0] or needs[1] or needs[2]:
                 V = x @ Wv.mT  # V[n,j,e]
                 grad_P = (G @ V.mT).to(wide)  # grad_P[n,i,j]
-                grad_S = P * (grad_P - (grad_P * P).sum(2, keepdim=True))
+                grad_S = torch._softmax_backward_data(grad_P, P, 2, P.dtype)
             if needs[1] or needs[2] or needs[3]:
                 flat_x = rt.flatten(x, 0, 1)
             if needs[0] or needs[1]:

@@ -31,17 +31,9 @@ class _Celu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            grad_input = torch.ops.aten.elu_backward(
-                G, ctx.alpha, 1, 1 / ctx.alpha, False, input
-            )
-            return grad_input, None
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        input_positive = input > 0
-        grad_input = G * rt.where(
-            input_positive, 1, torch.where(~input_positive, input / ctx.alpha, 1).exp()
-        )
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        alpha = ctx.alpha
+        grad_input = torch.ops.aten.elu_backward(G, alpha, 1, 1 / alpha, False, input)
         return grad_input, None
 
 

@@ -94,17 +94,17 @@ class _CosineEmbeddingLoss(torch.autograd.Function):
             grad_cosine_square1 = grad_cosine.unsqueeze(1) * (
                 square1 * square2
             ).rsqrt().unsqueeze(1)
-        if ctx.needs_input_grad[0]:
-            grad_square1 = rt.add_cotangent(grad_cosine_cosine / square1, G_square1)
-            grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1
-            grad_input1 = reuse.addcmul(
-                grad_square1_input1, grad_cosine_square1, input2
-            )
         if ctx.needs_input_grad[1]:
             grad_square2 = rt.add_cotangent(grad_cosine_cosine / square2, G_square2)
             grad_square2_input2 = (2 * grad_square2).unsqueeze(1) * input2
             grad_input2 = reuse.addcmul(
                 grad_square2_input2, grad_cosine_square1, input1
+            )
+        if ctx.needs_input_grad[0]:
+            grad_square1 = rt.add_cotangent(grad_cosine_cosine / square1, G_square1)
+            grad_square1_input1 = (2 * grad_square1).unsqueeze(1) * input1
+            grad_input1 = reuse.addcmul(
+                grad_square1_input1, grad_cosine_square1, input2
             )
         if ctx.needs_input_grad[2]:
             grad_target = G.new_zeros(ctx.target_shape)

@@ -72,13 +72,13 @@ class _CovarianceOfQuaternion(torch.autograd.Function):
         reuse = rt.reuse(G)
         low_R = R.to(low)
         if ctx.needs_input_grad[0]:
-            rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
-            unit = rsqrt_quaternion * quaternion  # unit[n,q]
-            v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
             G_plus_G_low_R = ((G + G.mT).to(low) @ low_R).to(wide)
             grad_R = rt.add_cotangent(  # grad_R[n,i,k]
                 reuse.mul(G_plus_G_low_R, scale.square().unsqueeze(1)), G_R
             )
+            rsqrt_quaternion = quaternion.square().sum(1, keepdim=True).rsqrt()
+            unit = rsqrt_quaternion * quaternion  # unit[n,q]
+            v = unit.narrow(1, 1, scale.shape[1])  # v[n,k]
             w = unit[:, 0]  # w[n]
             positions_of_scale = rt.positions(scale.shape[1], G)
             spread_scale = positions_of_scale.unsqueeze(1)

@@ -23,7 +23,7 @@ Gradients, where G is the cotangent of output:
     grad_Wv[e,l] = Σ[*b,j] grad_V[*b,j,e]·memory[*b,j,l]
     grad_Wo[c,e] = Σ[*b,i] G[*b,i,c]·context[*b,i,e]
 
-Fused kernels of torch: attention; attention backward.
+Fused kernels of torch: attention; softmax backward; attention backward.
 """
 # mypy: ignore-errors
 
@@ -118,7 +118,7 @@ class _CrossAttention(torch.autograd.Function):
                 V = memory @ Wv.mT  # V[*b,j,e]
             if needs_grad_S:
                 grad_P = (grad_context @ V.mT).to(wide)  # grad_P[*b,i,j]
-                grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+                grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
             if needs_low_grad_Q:
                 grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[0])
                 low_grad_Q = grad_Q.to(low)

@@ -106,7 +106,7 @@ class _CrossEntropy(torch.autograd.Function):
                     torch.where(spread_target_differs, scaled_G_by_masked_target, 0),
                     G_F,
                 )
-                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+                grad_input = rt.log_softmax_backward(grad_F, F, 1)
         if ctx.needs_input_grad[2]:
             masked_scaled_G_F = torch.where(
                 target_differs,

@@ -72,8 +72,7 @@ class _CrossEntropyProbabilities(torch.autograd.Function):
         target, weight, F, G, G_F = rt.widened(*ctx.saved_tensors, G, G_F)
         q_axes = ctx.q_axes
         grad_input = grad_target = grad_weight = None
-        first_order = G_F is None and rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
+        reuse = rt.reuse(G)
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         G = G.expand(ctx.loss_shape)
         one_minus_label_smoothing = 1 - ctx.label_smoothing
@@ -90,10 +89,7 @@ class _CrossEntropyProbabilities(torch.autograd.Function):
                     rt.unsqueeze(-weight, q_axes) * G.unsqueeze(1), target_sum
                 )
             grad_F = rt.add_cotangent(minus_weight_G_target_sum, G_F)  # grad_F[n,c,*q]
-            if first_order:
-                grad_input = rt.log_softmax_backward(grad_F, F, 1)
-            else:
-                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = rt.log_softmax_backward(grad_F, F, 1)
         if ctx.needs_input_grad[1]:
             if weight is None:
                 grad_target = -one_minus_label_smoothing * G.unsqueeze(1) * F

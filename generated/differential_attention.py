@@ -55,89 +55,73 @@ class _DifferentialAttention(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, result):
         query1, key1, query2, key2, value, weight = inputs
-        _, P1, P2 = result
-        ctx.mark_non_differentiable(P1, P2)
+        output, P1, P2 = result
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.low, ctx.wide = rt.product_dtypes(query1, key1, query2, key2, value, weight)
-        ctx.save_for_backward(query1, key1, query2, key2, value, weight, P1, P2)
+        ctx.query1_shape = query1.shape
+        needs = ctx.needs_input_grad
+        ctx.save_for_backward(
+            query1 if needs[1] else None,
+            key1 if needs[0] else None,
+            query2 if needs[3] else None,
+            key2 if needs[2] else None,
+            value,
+            weight,
+            P1,
+            P2,
+        )
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_P1, _grad_P2):
-        if G is None:
+    def backward(ctx, G, G_P1, G_P2):
+        if G is None and G_P1 is None and G_P2 is None:
             return (None,) * 6
         query1, key1, query2, key2, value, weight, P1, P2 = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_P1, G_P2)
         low, wide = ctx.low, ctx.wide
         given = rt.cast(low, query1, key1, query2, key2, value, G)
         query1, key1, query2, key2, value, G = given
-        weight, P1, P2 = rt.cast(wide, weight, P1, P2)
+        weight, P1, P2, G_P1, G_P2 = rt.cast(wide, weight, P1, P2, G_P1, G_P2)
+        query1_shape = ctx.query1_shape
         grad_query1 = grad_key1 = grad_query2 = grad_key2 = grad_value = None
         grad_weight = None
-        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        needs_grad_S2 = needs[2] or needs[3]
         needs_grad_S1 = needs[0] or needs[1]
-        needs_P1 = needs_grad_S1 or needs[4]
-        needs_P2 = needs_grad_S2 or needs[4] or needs[5]
-        needs_wide_grad_P1 = needs_grad_S1 or needs_grad_S2
-        needs_grad_P1 = needs_wide_grad_P1 or needs[5]
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            key1_below = rt.positions(key1.shape[-2], G) <= rt.positions(
-                query1.shape[-2], G
-            ).unsqueeze(1)
-        if needs_grad_P1:
-            grad_P1 = G @ value.mT  # grad_P1[*b,i,j]
-        if needs_wide_grad_P1:
-            wide_grad_P1 = grad_P1.to(wide)
-        if first_order:
-            if needs_grad_S1:
-                grad_S1 = torch._softmax_backward_data(wide_grad_P1, P1, -1, P1.dtype)
-            if needs_grad_S2:
-                minus_weight = -weight
-                if ctx.needs_input_grad[5]:
-                    grad_P2 = minus_weight * wide_grad_P1  # grad_P2[*b,i,j]
-                else:
-                    grad_P2 = wide_grad_P1.mul_(minus_weight)  # grad_P2[*b,i,j]
-                grad_S2 = torch._softmax_backward_data(grad_P2, P2, -1, P2.dtype)
-        else:
-            if needs_P2:
-                S2 = (query2 @ key2.mT).to(wide) / math.sqrt(query1.shape[-1])
-                P2 = torch.softmax(  # P2[*b,i,j]
-                    torch.where(key1_below, S2, torch.finfo(wide).min), -1
-                ).tril()
-            if needs_P1:
-                S1 = (query1 @ key1.mT).to(wide) / math.sqrt(query1.shape[-1])
-                P1 = torch.softmax(  # P1[*b,i,j]
-                    torch.where(key1_below, S1, torch.finfo(wide).min), -1
-                ).tril()
-            if needs_grad_S1:
-                grad_S1 = P1 * (
-                    wide_grad_P1 - (wide_grad_P1 * P1).sum(-1, keepdim=True)
-                )
-            if needs_grad_S2:
-                grad_P2 = -weight * wide_grad_P1  # grad_P2[*b,i,j]
-                grad_S2 = P2 * (grad_P2 - (grad_P2 * P2).sum(-1, keepdim=True))
+        needs_grad_S2 = needs[2] or needs[3]
+        needs_wide_G_value = needs_grad_S1 or needs_grad_S2
+        needs_G_value = needs_wide_G_value or needs[5]
+        if needs_G_value:
+            G_value = G @ value.mT
+        if needs_wide_G_value:
+            wide_G_value = G_value.to(wide)
+        if needs_grad_S2:
+            grad_P2 = rt.add_cotangent(-weight * wide_G_value, G_P2)  # grad_P2[*b,i,j]
+            grad_S2 = torch._softmax_backward_data(grad_P2, P2, -1, P2.dtype)
+        if needs_grad_S1:
+            grad_P1 = rt.add_cotangent(wide_G_value, G_P1)  # grad_P1[*b,i,j]
+            grad_S1 = torch._softmax_backward_data(grad_P1, P1, -1, P1.dtype)
         if needs[0]:
             grad_query1 = reuse.div(
-                (grad_S1.to(low) @ key1).to(wide), math.sqrt(query1.shape[-1])
+                (grad_S1.to(low) @ key1).to(wide), math.sqrt(query1_shape[-1])
             )
         if needs[1]:
             grad_key1 = reuse.div(
-                (grad_S1.mT.to(low) @ query1).to(wide), math.sqrt(query1.shape[-1])
+                (grad_S1.mT.to(low) @ query1).to(wide), math.sqrt(query1_shape[-1])
             )
         if needs[2]:
             grad_query2 = reuse.div(
-                (grad_S2.to(low) @ key2).to(wide), math.sqrt(query1.shape[-1])
+                (grad_S2.to(low) @ key2).to(wide), math.sqrt(query1_shape[-1])
             )
         if needs[3]:
             grad_key2 = reuse.div(
-                (grad_S2.mT.to(low) @ query2).to(wide), math.sqrt(query1.shape[-1])
+                (grad_S2.mT.to(low) @ query2).to(wide), math.sqrt(query1_shape[-1])
             )
         if needs[4]:
             grad_value = torch.addcmul(P1, weight, P2, value=-1).mT.to(low) @ G
         if needs[5]:
-            grad_weight = -torch.tensordot(grad_P1, P2.to(low), grad_P1.dim())
+            grad_weight = -torch.tensordot(G_value, P2.to(low), G_value.dim())
         return grad_query1, grad_key1, grad_query2, grad_key2, grad_value, grad_weight
 
 

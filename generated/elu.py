@@ -31,11 +31,8 @@ class _Elu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input), None
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = G * rt.where(input > 0, 1, ctx.alpha * input.clamp(max=0).exp())
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch.ops.aten.elu_backward(G, ctx.alpha, 1, 1, False, input)
         return grad_input, None
 
 

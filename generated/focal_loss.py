@@ -78,25 +78,23 @@ class _FocalLoss(torch.autograd.Function):
                 else G.new_zeros(()).expand(target.shape)
             )
             G_weight = G if weight is None else G * rt.index_select(weight, 0, target)
-            G_weight_right = G_weight * (right_exp_right - right_to_gamma)
+            grad_right = G_weight * (right_exp_right - right_to_gamma)
             if first_order:
-                G_weight_right_by_target = rt.scatter_add_(
+                grad_F = rt.scatter_add_(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
-                    G_weight_right.unsqueeze(1),
+                    grad_right.unsqueeze(1),
                 )
-                grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
-                grad_input = rt.log_softmax_backward(grad_F, F, 1)
             else:
                 G_weight_right_by_target = rt.scatter_add(
                     G.new_zeros(F.shape),
                     1,
                     target.unsqueeze(1),
-                    G_weight_right.unsqueeze(1),
+                    grad_right.unsqueeze(1),
                 )
                 grad_F = rt.add_cotangent(G_weight_right_by_target, G_F)
-                grad_input = grad_F - grad_F.sum(1, keepdim=True) * F.exp()
+            grad_input = rt.log_softmax_backward(grad_F, F, 1)
         if ctx.needs_input_grad[2]:
             grad_weight = -rt.index_add(
                 G.new_zeros((F.shape[1],)), 0, target, G * right * right_to_gamma

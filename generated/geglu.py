@@ -37,25 +37,15 @@ class _Geglu(torch.autograd.Function):
     def backward(ctx, G):
         input, gate, G = rt.widened(*ctx.saved_tensors, G)
         grad_input = grad_gate = None
-        if rt.unrecorded(G):
-            if ctx.needs_input_grad[0]:
-                grad_input = torch.nn.functional.gelu(gate).mul_(G)
-            if ctx.needs_input_grad[1]:
-                grad_gate = torch.ops.aten.gelu_backward(G, gate).mul_(input)
-            return grad_input, grad_gate
-        one_plus_erf_scaled_gate = 1 + (gate / math.sqrt(2)).erf()
-        half_G = 0.5 * G
+        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if ctx.needs_input_grad[0]:
-            grad_input = half_G * gate * one_plus_erf_scaled_gate
+            if first_order:
+                grad_input = torch.nn.functional.gelu(gate).mul_(G)
+            else:
+                grad_input = 0.5 * G * gate * (1 + (gate / math.sqrt(2)).erf())
         if ctx.needs_input_grad[1]:
-            grad_gate = (
-                half_G
-                * input
-                * (
-                    math.sqrt(2 / math.pi) * gate * (-0.5 * gate.square()).exp()
-                    + one_plus_erf_scaled_gate
-                )
-            )
+            grad_gate = reuse.mul(torch.ops.aten.gelu_backward(G, gate), input)
         return grad_input, grad_gate
 
 

@@ -12,12 +12,10 @@ Gradients for approximate="tanh", where G is the cotangent of approximation:
 
     grad_input[*p] = G[*p]·(√(2/π)·input[*p]·(1 − tanh(inner[*p])²)·(1/2 + 0.0670725·input[*p]²) + (1 + tanh(inner[*p]))/2)
 
-Fused kernels of torch: gelu; gelu backward; gelu (tanh); tanh backward; gelu (tanh)
-backward.
+Fused kernels of torch: gelu; gelu backward; gelu (tanh); gelu (tanh) backward.
 """
 # mypy: ignore-errors
 
-import math
 from typing import Literal
 
 import torch
@@ -41,12 +39,8 @@ class _GeluNone(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch.ops.aten.gelu_backward(G, input)
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        input_exp_input = math.sqrt(2 / math.pi) * input * (-0.5 * input.square()).exp()
-        grad_input = 0.5 * G * (input_exp_input + (1 + (input / math.sqrt(2)).erf()))
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch.ops.aten.gelu_backward(G, input)
         return grad_input
 
 
@@ -67,17 +61,8 @@ class _GeluTanh(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch.ops.aten.gelu_backward(G, input, approximate="tanh")
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        input_squared = input.square()
-        inner = math.sqrt(2 / math.pi) * (input * (1 + 0.044715 * input_squared))
-        tanh_inner = inner.tanh()
-        scale = math.sqrt(2) / math.sqrt(math.pi)
-        grad_input = scale * input * torch.ops.aten.tanh_backward(G, tanh_inner) * (
-            0.5 + 0.0670725 * input_squared
-        ) + 0.5 * G * (1 + tanh_inner)
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch.ops.aten.gelu_backward(G, input, approximate="tanh")
         return grad_input
 
 

@@ -8,7 +8,7 @@ Gradients, where G is the cotangent of output:
     grad_halves[*p,t,k,*q] = δ[t,0]·G[*p,k,*q]·sigmoid(halves[*p,1,k,*q]) + δ[t,1]·G[*p,k,*q]·output[*p,k,*q]·(1 − sigmoid(halves[*p,1,k,*q]))
     grad_input[*p,(t k),*q] = grad_halves[*p,t,k,*q]
 
-Fused kernels of torch: glu; sigmoid backward; glu backward.
+Fused kernels of torch: glu; glu backward.
 """
 # mypy: ignore-errors
 
@@ -72,20 +72,13 @@ class _Glu(torch.autograd.Function):
         input, G = rt.widened(*ctx.saved_tensors, G)
         p_shape = ctx.p_shape
         input_shape = input.shape
-        first_order = rt.unrecorded(G)
         p_size = math.prod(p_shape)
         q_size = math.prod(ctx.q_shape)
         input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
         G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
         halves = input  # halves[*p,t,k,*q]
-        if first_order:
-            grad_input = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
-            grad_input = grad_input.reshape(input_shape)
-        else:
-            sigmoid_halves = halves[:, 1].sigmoid()
-            halves_G = halves[:, 0] * torch.ops.aten.sigmoid_backward(G, sigmoid_halves)
-            grad_halves = torch.stack((G * sigmoid_halves, halves_G), 1)
-            grad_input = grad_halves.reshape(input_shape)
+        grad_input = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
+        grad_input = grad_input.reshape(input_shape)
         return grad_input, None
 
 

@@ -109,7 +109,8 @@ class _GraphAttention(torch.autograd.Function):
         ) = ctx.saved_tensors
         low, wide = ctx.low, ctx.wide
         grad_x = grad_weight = grad_att_source = grad_att_target = None
-        if rt.unrecorded(G):
+        first_order = rt.unrecorded(G)
+        if first_order:
             x, weight = rt.cast(low, x, weight)
             given = rt.cast(
                 wide, att_source, att_target, output, projected, scores, lse, G
@@ -118,105 +119,105 @@ class _GraphAttention(torch.autograd.Function):
             G_at_target = rt.unflatten(
                 G, 1, (att_source.shape[0], att_source.shape[1])
             ).index_select(0, target)
-            scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
-                scores, scores, ctx.negative_slope, False
+        else:
+            x, weight, output = rt.cast(low, x, weight, output)
+            att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
+            projected = rt.unflatten(  # projected[n,h,d]
+                x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
             )
-            exp_difference = (
-                scores_through_leaky_relu - lse.index_select(0, target)
-            ).exp()
             projected_at_source = projected.index_select(0, source)
-            split_output = rt.unflatten(
-                output, 1, (att_source.shape[0], att_source.shape[1])
+            wide_projected = projected_at_source.to(wide)
+            projected_at_target = projected.index_select(0, target).to(wide)
+            scores = (att_source * wide_projected).sum(2) + (
+                att_target * projected_at_target
+            ).sum(2)
+        scores_through_leaky_relu = torch.ops.aten.leaky_relu_backward(
+            scores, scores, ctx.negative_slope, False
+        )
+        if not first_order:
+            spread_target = target.unsqueeze(1).expand(
+                (source.shape[0], att_source.shape[0])
             )
-            grad_a = exp_difference * (
+            extreme_scores_by_spread_target = G.new_full(
+                (x.shape[0], att_source.shape[0]), -math.inf
+            ).scatter_reduce(0, spread_target, scores_through_leaky_relu, "amax")
+            masked_spread_target = torch.where(
+                extreme_scores_by_spread_target.isfinite(),
+                extreme_scores_by_spread_target,
+                0,
+            )
+            zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
+            exp_difference = (
+                scores_through_leaky_relu - masked_spread_target.index_select(0, target)
+            ).exp()
+            lse = (
+                masked_spread_target + zeros.index_add(0, target, exp_difference).log()
+            )
+            G_at_target = rt.unflatten(
+                G, 1, (att_source.shape[0], att_source.shape[1])
+            ).index_select(0, target)
+        exp_difference_with_scores = (
+            scores_through_leaky_relu - lse.index_select(0, target)
+        ).exp()
+        if first_order:
+            projected_at_source = projected.index_select(0, source)
+        split_output = rt.unflatten(
+            output, 1, (att_source.shape[0], att_source.shape[1])
+        )
+        if first_order:
+            grad_a = exp_difference_with_scores * (
                 projected_at_source - split_output.index_select(0, target)
             ).mul_(G_at_target).sum(2)
-            grad_scores = torch.ops.aten.leaky_relu_backward(  # grad_scores[k,h]
-                grad_a, scores, ctx.negative_slope, False
-            )
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-                zeros_like_lse = G.new_zeros(lse.shape)
-                grad_scores_by_source = zeros_like_lse.index_add(
-                    0, source, grad_scores
-                ).unsqueeze(2)
-                grad_scores_by_target = zeros_like_lse.index_add(
+        else:
+            grad_a = exp_difference_with_scores * (
+                G_at_target
+                * (projected_at_source - split_output.index_select(0, target)).to(wide)
+            ).sum(2)
+        grad_scores = torch.ops.aten.leaky_relu_backward(  # grad_scores[k,h]
+            grad_a, scores, ctx.negative_slope, False
+        )
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            if first_order:
+                zeros = G.new_zeros(lse.shape)
+            grad_scores_by_source = zeros.index_add(0, source, grad_scores).unsqueeze(2)
+            if first_order:
+                grad_scores_by_target = zeros.index_add(
                     0, target, grad_scores
                 ).unsqueeze(2)
                 G_at_target_exp_difference = G_at_target.mul_(
-                    exp_difference.unsqueeze(2)
+                    exp_difference_with_scores.unsqueeze(2)
                 )
                 grad_projected = (  # grad_projected[n,h,d]
                     (att_source * grad_scores_by_source)
                     .addcmul_(att_target, grad_scores_by_target)
                     .index_add_(0, source, G_at_target_exp_difference)
                 )
-                flat_grad_projected = rt.flatten(grad_projected, 1, 2)
-            if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
-                spread_grad_scores = grad_scores.unsqueeze(2)
-            if ctx.needs_input_grad[0]:
-                grad_x = flat_grad_projected.to(low) @ weight
-            if ctx.needs_input_grad[1]:
-                grad_weight = flat_grad_projected.mT.to(low) @ x
+            else:
+                grad_projected = (  # grad_projected[n,h,d]
+                    att_source * grad_scores_by_source
+                    + att_target * zeros.index_add(0, target, grad_scores).unsqueeze(2)
+                ).index_add(
+                    0, source, exp_difference_with_scores.unsqueeze(2) * G_at_target
+                )
+            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
+        if ctx.needs_input_grad[2] or ctx.needs_input_grad[3]:
+            spread_grad_scores = grad_scores.unsqueeze(2)
+        if ctx.needs_input_grad[0]:
+            grad_x = flat_grad_projected.to(low) @ weight
+        if ctx.needs_input_grad[1]:
+            grad_weight = flat_grad_projected.mT.to(low) @ x
+        if first_order:
             if ctx.needs_input_grad[2]:
                 grad_att_source = projected_at_source.mul_(spread_grad_scores).sum(0)
             if ctx.needs_input_grad[3]:
                 grad_att_target = (
                     projected.index_select(0, target).mul_(spread_grad_scores).sum(0)
                 )
-            grads = grad_x, grad_weight, grad_att_source, grad_att_target, None, None
-            return *grads, None
-        x, weight, output = rt.cast(low, x, weight, output)
-        att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-        projected = rt.unflatten(  # projected[n,h,d]
-            x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
-        )
-        projected_at_source = projected.index_select(0, source)
-        wide_projected = projected_at_source.to(wide)
-        projected_at_target = projected.index_select(0, target).to(wide)
-        scores = (att_source * wide_projected).sum(2) + (
-            att_target * projected_at_target
-        ).sum(2)
-        scores_positive = scores > 0
-        a = rt.where(scores_positive, scores, ctx.negative_slope * scores)  # a[k,h]
-        spread_target = target.unsqueeze(1).expand(
-            (source.shape[0], att_source.shape[0])
-        )
-        extreme_a_by_spread_target = G.new_full(
-            (x.shape[0], att_source.shape[0]), -math.inf
-        ).scatter_reduce(0, spread_target, a, "amax")
-        masked_spread_target = torch.where(
-            extreme_a_by_spread_target.isfinite(), extreme_a_by_spread_target, 0
-        )
-        zeros = G.new_zeros((x.shape[0], att_source.shape[0]))
-        exp_a_difference = (a - masked_spread_target.index_select(0, target)).exp()
-        lse = masked_spread_target + zeros.index_add(0, target, exp_a_difference).log()
-        G_at_target = rt.unflatten(
-            G, 1, (att_source.shape[0], att_source.shape[1])
-        ).index_select(0, target)
-        exp_difference = (a - lse.index_select(0, target)).exp()
-        split_output = rt.unflatten(
-            output, 1, (att_source.shape[0], att_source.shape[1])
-        )
-        grad_a = exp_difference * (
-            G_at_target
-            * (projected_at_source - split_output.index_select(0, target)).to(wide)
-        ).sum(2)
-        grad_scores = rt.where(scores_positive, grad_a, ctx.negative_slope * grad_a)
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_scores_by_source = zeros.index_add(0, source, grad_scores).unsqueeze(2)
-            grad_projected = (  # grad_projected[n,h,d]
-                att_source * grad_scores_by_source
-                + att_target * zeros.index_add(0, target, grad_scores).unsqueeze(2)
-            ).index_add(0, source, exp_difference.unsqueeze(2) * G_at_target)
-            flat_grad_projected = rt.flatten(grad_projected, 1, 2)
-        if ctx.needs_input_grad[0]:
-            grad_x = flat_grad_projected.to(low) @ weight
-        if ctx.needs_input_grad[1]:
-            grad_weight = flat_grad_projected.mT.to(low) @ x
-        if ctx.needs_input_grad[2]:
-            grad_att_source = (grad_scores.unsqueeze(2) * wide_projected).sum(0)
-        if ctx.needs_input_grad[3]:
-            grad_att_target = (grad_scores.unsqueeze(2) * projected_at_target).sum(0)
+        else:
+            if ctx.needs_input_grad[2]:
+                grad_att_source = (wide_projected * spread_grad_scores).sum(0)
+            if ctx.needs_input_grad[3]:
+                grad_att_target = (projected_at_target * spread_grad_scores).sum(0)
         return grad_x, grad_weight, grad_att_source, grad_att_target, None, None, None
 
 

@@ -12,7 +12,7 @@ Gradients, where G is the cotangent of output:
     grad_key[*b,g,j,d] = 1/√(size(d))·Σᵢᵣ grad_S[*b,g,r,i,j]·query[*b,(g r),i,d]
     grad_value[*b,g,j,e] = Σᵢᵣ G[*b,(g r),i,e]·P[*b,g,r,i,j]
 
-Fused kernels of torch: attention; attention backward.
+Fused kernels of torch: attention; softmax backward; attention backward.
 """
 # mypy: ignore-errors
 
@@ -130,8 +130,7 @@ class _GroupedQueryAttention(torch.autograd.Function):
                 -2,
                 (query.shape[-3] // key.shape[-3], query.shape[-2]),
             )
-            wide_grad_P = grad_P.to(wide)
-            grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(-1, keepdim=True))
+            grad_S = torch._softmax_backward_data(grad_P.to(wide), P, -1, P.dtype)
             flat_grad_S = rt.flatten(grad_S, -3, -2)
         if ctx.needs_input_grad[0]:
             flat_grad_S_key = rt.unflatten(

@@ -96,6 +96,16 @@ class _GruCell(torch.autograd.Function):
         s_grad_new = s[:, 2] * grad_new_through_tanh
         s_grad_new_through_sigmoid = reuse.sigmoid_backward(s_grad_new, reset)
         grad_update_through_sigmoid = reuse.sigmoid_backward(grad_update, update)
+        if needs[1] or needs[3] or needs[5]:
+            joined_s_grad_new = torch.stack(
+                (
+                    s_grad_new_through_sigmoid,
+                    grad_update_through_sigmoid,
+                    reuse.mul(reset, grad_new_through_tanh),
+                ),
+                1,
+            )
+            grad_s = rt.add_cotangent(joined_s_grad_new, G_s)  # grad_s[n,g,j]
         if needs[0] or needs[2] or needs[4]:
             grad_a = rt.add_cotangent(  # grad_a[n,g,j]
                 torch.stack(
@@ -108,16 +118,6 @@ class _GruCell(torch.autograd.Function):
                 ),
                 G_a,
             )
-        if needs[1] or needs[3] or needs[5]:
-            joined_s_grad_new = torch.stack(
-                (
-                    s_grad_new_through_sigmoid,
-                    grad_update_through_sigmoid,
-                    reuse.mul(reset, grad_new_through_tanh),
-                ),
-                1,
-            )
-            grad_s = rt.add_cotangent(joined_s_grad_new, G_s)  # grad_s[n,g,j]
         if needs[0] or needs[2]:
             flat_grad_a = rt.flatten(grad_a, 1, 2)
         if needs[1] or needs[3]:

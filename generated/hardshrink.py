@@ -32,9 +32,7 @@ class _Hardshrink(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         input, G = rt.widened(*ctx.saved_tensors, G)
-        if rt.unrecorded(G):
-            return torch.ops.aten.hardshrink_backward(G, input, ctx.lambd), None
-        grad_input = torch.ops.aten.threshold_backward(G, input.abs(), ctx.lambd)
+        grad_input = torch.ops.aten.hardshrink_backward(G, input, ctx.lambd)
         return grad_input, None
 
 

@@ -32,13 +32,8 @@ class _Hardswish(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch.ops.aten.hardswish_backward(G, input)
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = torch.ops.aten.threshold_backward(
-            G * rt.where(input >= 3, 1, 0.5 + input / 3), input, -3
-        )
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch.ops.aten.hardswish_backward(G, input)
         return grad_input
 
 

@@ -6,7 +6,7 @@ Gradients, where G is the cotangent of output:
 
     grad_input[*p] = [min_val < input[*p] < max_val]·G[*p]
 
-Fused kernels of torch: hardtanh.
+Fused kernels of torch: hardtanh; hardtanh backward.
 """
 # mypy: ignore-errors
 

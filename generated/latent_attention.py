@@ -87,49 +87,34 @@ class _LatentAttention(torch.autograd.Function):
         query, query_turned, latent, key_turned, Wk, Wv, V, K, G = given
         P, G_V, G_K, G_P = rt.cast(wide, P, G_V, G_K, G_P)
         scale = ctx.scale
-        query_shape = ctx.query_shape
         grad_query = grad_query_turned = grad_latent = grad_key_turned = grad_Wk = None
         grad_Wv = None
-        first_order = G_V is None and G_K is None and G_P is None and rt.unrecorded(G)
+        reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        needs_grad_V = needs[2] or needs[5]
-        needs_low_grad_K = needs[2] or needs[4]
         needs_flat_grad_S = needs[1] or needs[3]
+        needs_low_grad_K = needs[2] or needs[4]
+        needs_grad_V = needs[2] or needs[5]
         needs_grad_S = needs_flat_grad_S or needs_low_grad_K or needs[0]
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
         if needs_grad_S:
             grad_P = rt.add_cotangent((G @ V.mT).to(wide), G_P)  # grad_P[b,h,i,j]
-            if first_order:
-                grad_S = torch._softmax_backward_data(grad_P, P, 3, P.dtype)
-            else:
-                grad_S = P * (grad_P - (grad_P * P).sum(3, keepdim=True))
-        if needs_flat_grad_S:
-            flat_grad_S = rt.flatten(grad_S, 1, 2)
+            grad_S = torch._softmax_backward_data(grad_P, P, 3, P.dtype)
+        if needs_grad_V:
+            grad_V = rt.add_cotangent((P.mT.to(low) @ G).to(wide), G_V).to(low)
         if needs_low_grad_K:
             grad_K = rt.add_cotangent(  # grad_K[b,h,j,d]
                 reuse.mul((grad_S.mT.to(low) @ query).to(wide), scale), G_K
             )
             low_grad_K = grad_K.to(low)
-        if needs_grad_V:
-            grad_V = rt.add_cotangent((P.mT.to(low) @ G).to(wide), G_V).to(low)
+        if needs_flat_grad_S:
+            flat_grad_S = rt.flatten(grad_S, 1, 2)
         if needs[0]:
             grad_query = reuse.mul((grad_S.to(low) @ K).to(wide), scale)
         if needs[1]:
-            if first_order:
-                flat_grad_S_key_turned = flat_grad_S.to(low) @ key_turned
-                grad_query_turned = (
-                    rt.unflatten(
-                        flat_grad_S_key_turned, 1, (query_shape[1], query_shape[2])
-                    )
-                    .to(wide)
-                    .mul_(scale)
-                )
-            else:
-                grad_query_turned = scale * rt.unflatten(
-                    flat_grad_S.to(low) @ key_turned,
-                    1,
-                    (query_shape[1], query_shape[2]),
-                ).to(wide)
+            flat_grad_S_key_turned = flat_grad_S.to(low) @ key_turned
+            split_flat_grad_S = rt.unflatten(
+                flat_grad_S_key_turned, 1, (ctx.query_shape[1], ctx.query_shape[2])
+            )
+            grad_query_turned = reuse.mul(split_flat_grad_S.to(wide), scale)
         if needs[2]:
             grad_latent = torch.einsum("bhjd,hdl->bjl", low_grad_K, Wk) + torch.einsum(
                 "bhje,hel->bjl", grad_V, Wv

@@ -32,12 +32,9 @@ class _LeakyRelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx, G):
         input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-        if rt.unrecorded(G):
-            grad_input = torch.ops.aten.leaky_relu_backward(
-                G, input, ctx.negative_slope, False
-            )
-            return grad_input, None
-        grad_input = rt.where(input > 0, G, ctx.negative_slope * G)
+        grad_input = torch.ops.aten.leaky_relu_backward(
+            G, input, ctx.negative_slope, False
+        )
         return grad_input, None
 
 

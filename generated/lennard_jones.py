@@ -73,7 +73,6 @@ class _LennardJones(torch.autograd.Function):
         given = rt.widened(*ctx.saved_tensors, G, G_squared)
         position, centre, squared, G, G_squared = given
         reuse = rt.reuse(G)
-        position_centred = position - centre
         positions_of_position = rt.positions(position.shape[0], G)
         safe_squared = torch.where(
             positions_of_position.unsqueeze(1) < positions_of_position, squared, 1
@@ -83,6 +82,7 @@ class _LennardJones(torch.autograd.Function):
         grad_squared = rt.add_cotangent(  # grad_squared[n,m]
             reuse.triu(reuse.div(G_near, safe_squared), 1), G_squared
         )
+        position_centred = position - centre
         grad_squared_position_centred = (
             2 * (grad_squared.sum(0) + grad_squared.sum(1))
         ).unsqueeze(1) * position_centred

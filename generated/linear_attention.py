@@ -46,14 +46,14 @@ class _LinearAttention(torch.autograd.Function):
     def setup_context(ctx, inputs, result):
         query, key, value = inputs
         output, state, total = result
-        ctx.mark_non_differentiable(state, total)
         ctx.set_materialize_grads(False)
+        ctx.output_shape = output.shape
         ctx.low, ctx.wide = rt.product_dtypes(query, key, value)
         needs = ctx.needs_input_grad
         ctx.save_for_backward(
             query,
             key,
-            value if needs[0] or needs[1] else None,
+            value if needs[1] else None,
             output if needs[0] or needs[1] else None,
             state if needs[0] else None,
             total,
@@ -61,64 +61,42 @@ class _LinearAttention(torch.autograd.Function):
 
     @staticmethod
     @rt.without_autocast
-    def backward(ctx, G, _grad_state, _grad_total):
-        if G is None:
+    def backward(ctx, G, G_state, G_total):
+        if G is None and G_state is None and G_total is None:
             return (None,) * 3
         query, key, value, output, state, total = ctx.saved_tensors
+        G = rt.filled(G, ctx.output_shape, G_state, G_total)
         low, wide = ctx.low, ctx.wide
         value, state = rt.cast(low, value, state)
-        query, key, output, total, G = rt.cast(wide, query, key, output, total, G)
+        given = rt.cast(wide, query, key, output, total, G, G_state, G_total)
+        query, key, output, total, G, G_state, G_total = given
         grad_query = grad_key = grad_value = None
-        first_order = rt.unrecorded(G)
-        reuse = rt.reuse(G) if first_order else torch.ops.aten
-        if not first_order:
-            exp_clamped_query = query.clamp(max=0).exp()
-            query_positive = query > 0
-            phi = rt.where(query_positive, 1 + query, exp_clamped_query)  # phi[*b,i,d]
-            exp_clamped_key = key.clamp(max=0).exp()
-            key_positive = key > 0
-            psi = rt.where(key_positive, 1 + key, exp_clamped_key)  # psi[*b,j,d]
-            sum_of_psi = psi.sum(-2, keepdim=True)
-            total = (phi * sum_of_psi).sum(-1)  # total[*b,i]
+        reuse = rt.reuse(G)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_total = -(G * output).sum(-1) / total  # grad_total[*b,i]
-        if first_order:
-            if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-                psi = rt.where(key > 0, 1 + key, key.clamp(max=0).exp_())  # psi[*b,j,d]
-            if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-                phi = rt.where(query > 0, 1 + query, query.clamp(max=0).exp_())
+            grad_total = rt.add_cotangent(-(G * output).sum(-1) / total, G_total)
         if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_state = phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)
+            phi = rt.where(query > 0, 1 + query, reuse.exp(query.clamp(max=0)))
+            grad_state = rt.add_cotangent(  # grad_state[*b,d,e]
+                (phi.mT.to(low) @ (G * (1 / total).unsqueeze(-1)).to(low)).to(wide),
+                G_state,
+            )
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
+            psi = rt.where(key > 0, 1 + key, reuse.exp(key.clamp(max=0)))  # psi[*b,j,d]
         if ctx.needs_input_grad[0]:
-            if first_order:
-                G_state_over_total = (
-                    (G.to(low) @ state.mT).to(wide).div_(total.unsqueeze(-1))
-                )
-                grad_phi = G_state_over_total.addcmul_(  # grad_phi[*b,i,d]
-                    grad_total.unsqueeze(-1), psi.sum(-2, keepdim=True)
-                )
-                grad_query = torch.ops.aten.elu_backward(
-                    grad_phi, 1, 1, 1, False, query, grad_input=grad_phi
-                )
-            else:
-                state = psi.mT.to(low) @ value  # state[*b,d,e]
-                grad_phi = grad_total.unsqueeze(-1) * sum_of_psi + (
-                    G.to(low) @ state.mT
-                ).to(wide) / total.unsqueeze(-1)
-                grad_query = grad_phi * rt.where(query_positive, 1, exp_clamped_query)
+            grad_phi = reuse.addcmul(  # grad_phi[*b,i,d]
+                reuse.div((G.to(low) @ state.mT).to(wide), total.unsqueeze(-1)),
+                grad_total.unsqueeze(-1),
+                psi.sum(-2, keepdim=True),
+            )
+            grad_query = reuse.elu_backward(grad_phi, 1, 1, 1, False, query)
         if ctx.needs_input_grad[1]:
             grad_psi = reuse.add(  # grad_psi[*b,j,d]
-                (value @ grad_state.mT).to(wide),
+                (value @ grad_state.mT.to(low)).to(wide),
                 reuse.mul(phi, grad_total.unsqueeze(-1)).sum(-2, keepdim=True),
             )
-            if first_order:
-                grad_key = torch.ops.aten.elu_backward(
-                    grad_psi, 1, 1, 1, False, key, grad_input=grad_psi
-                )
-            else:
-                grad_key = grad_psi * rt.where(key_positive, 1, exp_clamped_key)
+            grad_key = reuse.elu_backward(grad_psi, 1, 1, 1, False, key)
         if ctx.needs_input_grad[2]:
-            grad_value = psi.to(low) @ grad_state
+            grad_value = psi.to(low) @ grad_state.to(low)
         return grad_query, grad_key, grad_value
 
 

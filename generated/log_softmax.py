@@ -31,11 +31,8 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            F, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype), None
-        F, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = G - G.sum(ctx.dim, keepdim=True) * F.exp()
+        F, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch._log_softmax_backward_data(G, F, ctx.dim, F.dtype)
         return grad_input, None
 
 

@@ -28,7 +28,7 @@ Gradients, where G is the cotangent of output:
     grad_bv[(h d)] = Σₙⱼ grad_V[n,h,j,d]
     grad_bo[c] = Σₙᵢ G[n,i,c]
 
-Fused kernels of torch: attention; attention backward.
+Fused kernels of torch: attention; softmax backward; attention backward.
 """
 # mypy: ignore-errors
 
@@ -216,8 +216,7 @@ class _MultiHeadAttention(torch.autograd.Function):
                 V = value_Wv if bv is None else split_bv.unsqueeze(1) + value_Wv
             if needs_grad_S:
                 grad_P = transposed_grad_context @ V.mT  # grad_P[n,h,i,j]
-                wide_grad_P = grad_P.to(wide)
-                grad_S = P * (wide_grad_P - (wide_grad_P * P).sum(3, keepdim=True))
+                grad_S = torch._softmax_backward_data(grad_P.to(wide), P, 3, P.dtype)
             if needs_grad_Q:
                 grad_Q = (grad_S.to(low) @ K).to(wide) / math.sqrt(Wq.shape[1])
             if needs_grad_V:

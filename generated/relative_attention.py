@@ -66,10 +66,7 @@ class _RelativeAttention(torch.autograd.Function):
             P = torch.softmax(S.to(wide), -1)  # P[*b,h,i,j]
         if needs[0] or needs[1] or needs[3]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,h,i,j]
-            if first_order:
-                grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
-            else:
-                grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))
+            grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
         if needs[0]:
             grad_query = grad_S.to(low) @ key
         if needs[1]:

@@ -13,7 +13,7 @@ Gradients, where G is the cotangent of output:
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
     grad_attn_mask[i,j] = Σ[*b] grad_S[*b,i,j]
 
-Fused kernels of torch: attention; attention backward.
+Fused kernels of torch: attention; softmax backward; attention backward.
 """
 # mypy: ignore-errors
 
@@ -74,7 +74,7 @@ class _ScaledDotProductAttention(torch.autograd.Function):
         P = torch.softmax(S, -1)  # P[*b,i,j]
         if needs[0] or needs[1] or needs[3]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # grad_S[*b,i,j]
+            grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
         if needs[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if needs[1]:

@@ -31,15 +31,9 @@ class _Selu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            grad_input = torch.ops.aten.elu_backward(
-                G, 1.6732632423543772, 1.0507009873554805, 1, False, input
-            )
-            return grad_input
-        input, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = G * rt.where(
-            input > 0, 1.0507009873554805, 1.7580993408473768 * input.clamp(max=0).exp()
+        input, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch.ops.aten.elu_backward(
+            G, 1.6732632423543772, 1.0507009873554805, 1, False, input
         )
         return grad_input
 

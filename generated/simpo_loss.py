@@ -69,18 +69,18 @@ class _SimpoLoss(torch.autograd.Function):
         G = G / math.prod(ctx.loss_shape) if ctx.reduction == "mean" else G
         beta_better_minus_gamma = beta * (better - worse) - ctx.gamma
         sigmoid_minus_better = (-beta_better_minus_gamma).sigmoid()
+        if ctx.needs_input_grad[1]:
+            grad_worse = rt.add_cotangent(beta * G * sigmoid_minus_better, G_worse)
+            sum_of_rejected_mask = rejected_mask.sum(1, keepdim=True).to(G.dtype)
+            grad_rejected = rt.where(
+                rejected_mask, grad_worse.unsqueeze(1) / sum_of_rejected_mask, 0
+            )
         if ctx.needs_input_grad[0]:
             grad_better = rt.add_cotangent(-beta * G * sigmoid_minus_better, G_better)
             grad_chosen = rt.where(
                 chosen_mask,
                 grad_better.unsqueeze(1) / chosen_mask.sum(1, keepdim=True).to(G.dtype),
                 0,
-            )
-        if ctx.needs_input_grad[1]:
-            grad_worse = rt.add_cotangent(beta * G * sigmoid_minus_better, G_worse)
-            sum_of_rejected_mask = rejected_mask.sum(1, keepdim=True).to(G.dtype)
-            grad_rejected = rt.where(
-                rejected_mask, grad_worse.unsqueeze(1) / sum_of_rejected_mask, 0
             )
         return grad_chosen, grad_rejected, None, None, None, None, None
 

@@ -12,7 +12,8 @@ Gradients, where G is the cotangent of output:
     grad_key[*b,j,d] = 1/√(size(d))·Σᵢ grad_S[*b,i,j]·query[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·P[*b,i,j]
 
-Fused kernels of torch: masked attention; masked attention backward.
+Fused kernels of torch: masked attention; softmax backward; masked attention
+backward.
 """
 # mypy: ignore-errors
 
@@ -92,7 +93,7 @@ class _SlidingWindowAttention(torch.autograd.Function):
         P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
-            grad_S = P * (grad_P - (grad_P * P).sum(-1, keepdim=True))  # grad_S[*b,i,j]
+            grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)
         if ctx.needs_input_grad[0]:
             grad_query = (grad_S.to(low) @ key).to(wide) / math.sqrt(query.shape[-1])
         if ctx.needs_input_grad[1]:

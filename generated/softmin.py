@@ -33,11 +33,8 @@ class _Softmin(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch._softmax_backward_data(-G, S, ctx.dim, S.dtype), None
-        S, G = rt.widened(*ctx.saved_tensors, G)
-        grad_input = S * ((G * S).sum(ctx.dim, keepdim=True) - G)
+        S, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_input = torch._softmax_backward_data(-G, S, ctx.dim, S.dtype)
         return grad_input, None
 
 

@@ -134,26 +134,34 @@ class _SsimLoss(torch.autograd.Function):
         light = reuse.div(torch.addcmul(c1, twice_m, k), m_sum)  # light[n,c,i,j]
         c2 = G.new_full((), 0.0009 * data_range_squared)
         s_plus_t_plus_c2 = reuse.add(s + t, c2)
+        scaled_s = (
+            first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3] * s_plus_t_plus_c2
+        )
+        grad_both = rt.add_cotangent(reuse.div(-2 * G * light, scaled_s), G_both)
         form = reuse.div(reuse.add(2 * both, c2), s_plus_t_plus_c2)  # form[n,c,i,j]
-        scaled_s = reuse.mul(
-            s_plus_t_plus_c2, first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
-        )
-        G_light_form = reuse.mul(G * light, form)
-        G_light_form_quotient = G_light_form / scaled_s
-        grad_both = rt.add_cotangent(  # grad_both[n,c,i,j]
-            reuse.div(reuse.mul(light, -2 * G), scaled_s), G_both
-        )
+        light_G_form = reuse.mul(reuse.mul(light, G), form)
+        light_G_form_quotient = light_G_form / scaled_s
         scaled_m_sum = reuse.mul(
             m_sum, first.shape[0] * first.shape[1] * m.shape[2] * m.shape[3]
         )
         form_sum = reuse.add(reuse.div(reuse.mul(form, 2 * G), scaled_m_sum), grad_both)
-        G_light_form_quotient2 = reuse.div(G_light_form, scaled_m_sum)
+        light_G_form_quotient2 = reuse.div(light_G_form, scaled_m_sum)
         low_grad_both = rt.flatten(grad_both, 0, 1).unsqueeze(1).to(low)
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            grad_t = rt.add_cotangent(light_G_form_quotient, G_t)  # grad_t[n,c,i,j]
+            k_light_G_form = reuse.mul(2 * k, light_G_form_quotient2 - grad_t)
+            grad_k = rt.add_cotangent(  # grad_k[n,c,i,j]
+                reuse.addcmul(k_light_G_form, m, form_sum, value=-1), G_k
+            )
+            low_grad_k = rt.flatten(grad_k, 0, 1).unsqueeze(1).to(low)
+            low_grad_t = rt.flatten(grad_t, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[2]:
-            grad_s = rt.add_cotangent(G_light_form_quotient, G_s)  # grad_s[n,c,i,j]
-            twice_m_G_light_form = reuse.mul(twice_m, G_light_form_quotient2 - grad_s)
+            grad_s = rt.add_cotangent(light_G_form_quotient, G_s)  # grad_s[n,c,i,j]
+            twice_m_light_G_form = reuse.mul(
+                twice_m, reuse.sub(light_G_form_quotient2, grad_s)
+            )
             grad_m = rt.add_cotangent(  # grad_m[n,c,i,j]
-                reuse.addcmul(twice_m_G_light_form, k, form_sum, value=-1), G_m
+                reuse.addcmul(twice_m_light_G_form, k, form_sum, value=-1), G_m
             )
             low_grad_m = rt.flatten(grad_m, 0, 1).unsqueeze(1).to(low)
             low_grad_s = rt.flatten(grad_s, 0, 1).unsqueeze(1).to(low)
@@ -169,14 +177,6 @@ class _SsimLoss(torch.autograd.Function):
                 (first.shape[0], first.shape[1]),
             ).to(wide)
             twice_window = (2 * window).unsqueeze(0).unsqueeze(1).to(low)
-        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
-            grad_t = rt.add_cotangent(G_light_form_quotient, G_t)  # grad_t[n,c,i,j]
-            k_G_light_form = reuse.mul(2 * k, reuse.sub(G_light_form_quotient2, grad_t))
-            grad_k = rt.add_cotangent(  # grad_k[n,c,i,j]
-                reuse.addcmul(k_G_light_form, m, form_sum, value=-1), G_k
-            )
-            low_grad_k = rt.flatten(grad_k, 0, 1).unsqueeze(1).to(low)
-            low_grad_t = rt.flatten(grad_t, 0, 1).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0]:
             conv_single_channel_input2 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), low_window, low_grad_m

@@ -39,11 +39,8 @@ class _TopKGates(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, G):
-        if rt.unrecorded(G):
-            gates, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
-            return torch._softmax_backward_data(G, gates, -1, gates.dtype), None
-        gates, G = rt.widened(*ctx.saved_tensors, G)
-        grad_logits = gates * (G - (G * gates).sum(-1, keepdim=True))
+        gates, G = rt.widened_for_kernel(*ctx.saved_tensors, G)
+        grad_logits = torch._softmax_backward_data(G, gates, -1, gates.dtype)
         return grad_logits, None
 
 

@@ -87,30 +87,30 @@ class _VicregLoss(torch.autograd.Function):
             first_minus_second,
             2 * ctx.invariance * G / (first.shape[0] * first.shape[1]),
         )
-        if ctx.needs_input_grad[0]:
-            a = first - first.mean(0)  # a[n,i]
-            u_plus_eps = u.diagonal(0, 0, 1) + ctx.eps
-            not_u_plus_eps = ~(1 - u_plus_eps.sqrt() <= 0)
-            rsqrt_u_plus_eps = rt.guarded(u_plus_eps, not_u_plus_eps, 1).rsqrt()
-            masked_scaled_G = rt.where(not_u_plus_eps, scaled_G * rsqrt_u_plus_eps, 0)
-            masked_G_u = rt.keep_where_(scaled_covariance_G * u, off_diagonal)
-            grad_u = rt.add_cotangent(  # grad_u[i,j]
-                reuse.add(masked_G_u, masked_scaled_G.diag_embed()), G_u
-            )
-            a_grad_u = (a.to(low) @ (grad_u + grad_u.mT).to(low)).to(wide)
-            grad_first = reuse.add(reuse.div(a_grad_u, first.shape[0] - 1), first_G)
         if ctx.needs_input_grad[1]:
-            b = second - second.mean(0)  # b[n,i]
             v_plus_eps = v.diagonal(0, 0, 1) + ctx.eps
             not_v_plus_eps = ~(1 - v_plus_eps.sqrt() <= 0)
             rsqrt_v_plus_eps = rt.guarded(v_plus_eps, not_v_plus_eps, 1).rsqrt()
-            masked_scaled_G2 = rt.where(not_v_plus_eps, scaled_G * rsqrt_v_plus_eps, 0)
+            masked_scaled_G = rt.where(not_v_plus_eps, scaled_G * rsqrt_v_plus_eps, 0)
             masked_G_v = rt.keep_where_(scaled_covariance_G * v, off_diagonal)
             grad_v = rt.add_cotangent(  # grad_v[i,j]
-                reuse.add(masked_G_v, masked_scaled_G2.diag_embed()), G_v
+                reuse.add(masked_G_v, masked_scaled_G.diag_embed()), G_v
             )
+            b = second - second.mean(0)  # b[n,i]
             b_grad_v = (b.to(low) @ (grad_v + grad_v.mT).to(low)).to(wide)
             grad_second = reuse.sub(reuse.div(b_grad_v, first.shape[0] - 1), first_G)
+        if ctx.needs_input_grad[0]:
+            u_plus_eps = u.diagonal(0, 0, 1) + ctx.eps
+            not_u_plus_eps = ~(1 - u_plus_eps.sqrt() <= 0)
+            rsqrt_u_plus_eps = rt.guarded(u_plus_eps, not_u_plus_eps, 1).rsqrt()
+            masked_scaled_G2 = rt.where(not_u_plus_eps, scaled_G * rsqrt_u_plus_eps, 0)
+            masked_G_u = rt.keep_where_(scaled_covariance_G * u, off_diagonal)
+            grad_u = rt.add_cotangent(  # grad_u[i,j]
+                reuse.add(masked_G_u, masked_scaled_G2.diag_embed()), G_u
+            )
+            a = first - first.mean(0)  # a[n,i]
+            a_grad_u = (a.to(low) @ (grad_u + grad_u.mT).to(low)).to(wide)
+            grad_first = reuse.add(reuse.div(a_grad_u, first.shape[0] - 1), first_G)
         return grad_first, grad_second, None, None, None, None
 
 

@@ -58,17 +58,17 @@ class _Wasserstein1d(torch.autograd.Function):
         grad_x = grad_y = None
         reuse = rt.reuse(G)
         sign_difference = reuse.sign(sorted_x - sorted_y)
-        if ctx.needs_input_grad[0]:
-            grad_sorted_x = rt.add_cotangent(  # grad_sorted_x[*b,r]
-                (G / sorted_x.shape[-1]).unsqueeze(-1) * sign_difference, G_sorted_x
-            )
-            grad_x = grad_sorted_x.gather(-1, rank_x)
         if ctx.needs_input_grad[1]:
             grad_sorted_y = rt.add_cotangent(  # grad_sorted_y[*b,r]
-                reuse.mul(sign_difference, (-G / sorted_x.shape[-1]).unsqueeze(-1)),
-                G_sorted_y,
+                (-G / sorted_x.shape[-1]).unsqueeze(-1) * sign_difference, G_sorted_y
             )
             grad_y = grad_sorted_y.gather(-1, rank_y)
+        if ctx.needs_input_grad[0]:
+            grad_sorted_x = rt.add_cotangent(  # grad_sorted_x[*b,r]
+                reuse.mul(sign_difference, (G / sorted_x.shape[-1]).unsqueeze(-1)),
+                G_sorted_x,
+            )
+            grad_x = grad_sorted_x.gather(-1, rank_x)
         return grad_x, grad_y
 
 

@@ -125,7 +125,7 @@ FORWARD = (
 
 
 def _linear(
-    name: str, equation: str, call: str, shared: str = "", smooth: bool = False
+    name: str, equation: str, call: str, shared: str = "", smooth: bool = True
 ) -> KernelSpec:
     """The spec of a kernel that is linear in the cotangent g."""
     return KernelSpec(name, equation, call, "g", shared=shared, smooth=smooth)
@@ -137,6 +137,7 @@ BACKWARD = (
         _NLL_SLOPE,
         "rt.nll_loss_backward(g, t, w, ignored, c, size)",
         shared="w",
+        smooth=False,
     ),
     _linear("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)"),
     _linear(
@@ -151,8 +152,9 @@ BACKWARD = (
         "silu backward",
         "dx = g*sigmoid(x)*(1 + x*(1 - sigmoid(x)))",
         "torch.ops.aten.silu_backward(g, x)",
+        smooth=False,
     ),
-    _linear("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)"),
+    _linear("mish backward", _MISH, "torch.ops.aten.mish_backward(g, x)", smooth=False),
     _linear(
         "selu backward",
         "dx = 1.0507009873554805*g*where(x > 0, 1, 1.6732632423543772*exp(x))",
@@ -196,12 +198,8 @@ BACKWARD = (
         "dx[i] = g[i] - exp(y[i])*sum[j](g[j])",
         "torch._log_softmax_backward_data(g, y, i, y.dtype)",
     ),
-    _linear(
-        "tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)", smooth=True
-    ),
-    _linear(
-        "sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)", smooth=True
-    ),
+    _linear("tanh backward", "dx = g*(1 - y**2)", "torch.ops.aten.tanh_backward(g, y)"),
+    _linear("sigmoid backward", "dx = g*y*(1 - y)", "torch.ops.aten.sigmoid_backward(g, y)"),
 )
 """Further kernels for a backward; smooth ones also where a graph of the backward is needed."""
 

@@ -149,7 +149,9 @@ def _lowered_gradients(request: BackwardInput, tensors: Mapping[str, Value]) -> 
         if isinstance(pattern, NormalizationPattern):
             pattern.look([let.body for let in adjoints.values()], find)
     names = [g.name for g in backward.gradients]
-    return lowered(request.given, {**tensors, **request.statistics}, names, adjoints, like, kernels)
+    pulled = [a.name for a in backward.adjoints if a.tensor in request.pulled]
+    known = {**tensors, **request.statistics}
+    return lowered(request.given, known, names, adjoints, like, kernels, pulled)
 
 
 def _as_program(request: BackwardInput, scope: Lowering, body: Body) -> Program:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 
 from derive.algebra.expr import Index, Num
 from derive.algebra.poly import as_atom
@@ -154,14 +153,26 @@ def lowered(
     adjoints: Mapping[str, Let] | None = None,
     like: Code | None = None,
     kernels: Sequence[Pattern] = (),
+    pulled: Sequence[str] = (),
 ) -> Lowering:
-    """Return a scope with these names lowered from their definitions, or from these adjoints."""
-    op, lets = given.op, given.lets
-    find = partial(found_first, adjoints, lets) if adjoints else lets.get
+    """Return a scope with these names lowered from their definitions, or from these adjoints.
+
+    ``pulled`` are adjoints to which cotangents are added. They are lowered first, in this order,
+    and then nothing looks into them: a gradient that is made of their terms would lack those.
+    """
+    op, lets, opaque = given.op, given.lets, set[str]()
+
+    def find(name: str) -> Let | None:
+        return None if name in opaque else found_first(adjoints or {}, lets, name)
+
     parts = find, frame_of(op, given.frames), dict(tensors), like or like_input(op)
     scope = Lowering(*parts, integers_of(op), frozenset(adjoints or ()), kernels)
+    for name in pulled:
+        scope.tensor(name)
+        opaque.add(name)
     for name in names:
         scope.tensor(name)
+    opaque.clear()
     return scope
 
 

@@ -9,11 +9,13 @@ lines, and no input is kept only to compute the statistic again:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import SequenceMatcher
 
+from derive.algebra.expr import Expr, Iverson, tensors
+from derive.calculus.adjoint import Adjoint
 from derive.kernels.recognise import SingleKernels, smooth_rows
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.ground.value import NeedsFlatGroups
@@ -28,6 +30,7 @@ from derive.lowering.program import (
 )
 from derive.lowering.saved_values import Offer
 from derive.program.program import Program, with_first_order
+from derive.program.torch_ir import names_in
 
 _FEWER_LINES = 6
 """The lines that statistics with cotangents must spare."""
@@ -82,19 +85,14 @@ def through_statistics(lowered: Lowered, derive: Derive) -> Program:
 
 
 def _candidates(lowered: Lowered) -> list[str]:
-    """Return the float equations that first order reads, or of which it reads a saved map."""
+    """Return the equations with a derivative that first order reads, or a saved map of them."""
     offered, lets = lowered.forward.offered, lowered.given.lets
     saved = {s.name for s in lowered.first.saved}
     read = [n for n in offered.values if lets.display_name(n) in saved]
     sources = {n for m in read for n in ({m} if m in lets.given else offered.of.get(m, ()))}
-    return [
-        n
-        for n, value in offered.values.items()
-        if n in sources
-        and n in lets.given
-        and value.kind == "float"
-        and lets.display_name(n) not in lowered.forward.stored
-    ]
+    given = sources.intersection(lets.given) - {*constants(lowered.given, offered)}
+    stored = lowered.forward.stored
+    return [n for n in offered.values if n in given and lets.display_name(n) not in stored]
 
 
 def _through(
@@ -120,7 +118,8 @@ def _through(
     with suppress(NeedsFlatGroups):
         request = BackwardInput(given, body, outputs, read, stored, smooth, True, pulled=pulled)
         made = lower_backward(request)
-        if {said(n) for n in active(given).intersection(names)} - made.pulled.keys():
+        lost = {said(n) for n in active(given).intersection(names)} - made.pulled.keys()
+        if lost or not _reads_cotangents(given, made, pulled):
             return
         masked = _has_masks_of(given, lowered.given)
         yield with_first_order(made, first), masked
@@ -129,16 +128,39 @@ def _through(
         alike = not has_kernels(first)
         kernels = smooth if alike else [backward_kernels(given)]
         same = lower_backward(replace(request, offer=offered, kernels=kernels, smooth=alike))
-        if count_operations(same) <= _MORE_OPERATIONS * count_operations(first):
+        few = count_operations(same) <= _MORE_OPERATIONS * count_operations(first)
+        if few and _reads_cotangents(given, same, pulled):
             whole = made if same.backward == made.backward else with_first_order(made, same)
             yield whole, masked
 
 
+def _reads_cotangents(given: LoweringInput, made: Program, pulled: Mapping[str, str]) -> bool:
+    """True if each gradient reads the cotangents of all statistics that it leads through.
+
+    A copy of an adjoint in the code of a gradient would lack the cotangent.
+    """
+    through: dict[str, set[str]] = {}
+    for a in (*given.backward.adjoints, *given.backward.gradients):
+        before = (through[name] for name in tensors(a.body) if name in through)
+        through[a.name] = {pulled[a.tensor]} if a.tensor in pulled else set()
+        through[a.name].update(*before)
+    read: dict[str, set[str]] = {t: set() for t in made.gradients}
+    for x in made.backward:
+        for t in x.needs or made.gradients:
+            read[t].update(names_in(x.code))
+    said = given.lets.display_name
+    return all(through[g.name] <= read[said(g.tensor)] for g in given.backward.gradients)
+
+
 def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
-    """True if each adjoint is 0 wherever that of ``other`` is, whatever is read there."""
+    """True if each adjoint has as many brackets as that of ``other``: what they exclude is 0."""
     adjoints, others = ((*x.backward.adjoints, *x.backward.gradients) for x in (given, other))
-    masks = {a.tensor: len(a.masks) for a in adjoints}
-    return all(len(a.masks) <= masks.get(a.tensor, 0) for a in others)
+    brackets = {a.tensor: len(_brackets(a)) for a in adjoints}
+    return all(len(_brackets(a)) <= brackets.get(a.tensor, 0) for a in others)
+
+
+def _brackets(a: Adjoint) -> set[Expr]:
+    return {f for t in a.body.terms for f in t.factors if isinstance(f, Iverson)}
 
 
 def _with_backward_of(program: Program, other: Program) -> Program:

@@ -27,7 +27,7 @@ def _backwards(text: str) -> Iterator[list[ast.stmt]]:
 
 
 def of_order(body: list[ast.stmt], first: bool) -> list[ast.stmt]:
-    """The statements of a backward that run in first order alone, or in any other alone.
+    """The statements of a backward that run in first order, or in any other.
 
     Of first order are those of a block that returns, or all after the test that is named.
     """
@@ -38,7 +38,7 @@ def of_order(body: list[ast.stmt], first: bool) -> list[ast.stmt]:
         if tested and isinstance(s, ast.Assign) and ast.unparse(s.targets[0]) == "first_order":
             rest = [part for later in body[n + 1 :] for part in _decided(later, first)]
             return rest if first else [*body[:n], *rest]
-    return [] if first else body
+    return body
 
 
 def _decided(statement: ast.stmt, first: bool) -> list[ast.stmt]:

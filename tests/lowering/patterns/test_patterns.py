@@ -77,7 +77,7 @@ EXAMPLES = {
         "op f(k[t,a], x[u]; size(a)=3) -> y\ny[t] = sum[a | t + a < size(u)](k[t,a]*x[t+a])"
     ),
     "ring read": "op f(x[n,t]; s=1) -> y\ny[n,t] = x[n,(t - s) % size(t)]**2",
-    "scaled branches": "op f(x[i]; a=0.3) -> y\ny[i] = where(x[i] > 0, x[i], a*x[i])",
+    "scaled branches": "op f(x[i]; a=0.3) -> y\ny[i] = where(x[i] > 1, x[i], a*x[i])",
     "run by digits": "op f(w[(t d)], a[t], b[d]) -> y\ny[t,d] = w[(d t)]*a[t]*b[d]",
     "condition on numbers": "op f(x[k], m[n]) -> y\ny[n] = where(1 < size(k), x[1]*m[n], 0)",
     "lookup": "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])",
