@@ -166,10 +166,9 @@ def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
     return tuple(_pattern(row, short, floats) for row in (*BACKWARD, *FORWARD))
 
 
-@cache
-def smooth_rows() -> tuple[Plain, ...]:
+def smooth_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
     """The patterns of the kernels that a backward of any order may call."""
-    return tuple(_of_any(row) for row in BACKWARD if row.smooth)
+    return tuple(_pattern(row, short, floats) for row in BACKWARD if row.smooth)
 
 
 def _pattern(row: KernelSpec, short: Short, floats: Floats) -> Plain:

@@ -186,7 +186,7 @@ class _Planner:
             given = replace(given, frames=MeansFrame)
         held = Offer({n: v for n, v in self.forward.offered.values.items() if n in kept})
         stored = self.forward.stored
-        smooth = [SingleKernels(smooth_rows())]
+        smooth = [smooth_kernels(given)]
         parts = given, self.body, outputs, held, stored
         return lower_backward(BackwardInput(*parts, smooth, smooth=True, kept=others))
 
@@ -208,7 +208,7 @@ class _Planner:
         if first.backward == plain.backward:
             return plain, plain, plain
         first = _without_recomputed(first, plain)
-        forked = first.statistics or has_kernels(first)
+        forked = first.statistics or any(r.pattern in KERNELS for r in first.recognised)
         return first, plain, with_first_order(plain, first) if forked else plain
 
     def _beside(self, first: Program) -> Program:
@@ -233,6 +233,12 @@ def backward_kernels(given: LoweringInput) -> SingleKernels:
     """Return the kernels with one result that a first-order backward may call."""
     known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
     return SingleKernels(backward_rows(*known))
+
+
+def smooth_kernels(given: LoweringInput) -> SingleKernels:
+    """Return the kernels that a backward of any order may call."""
+    known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
+    return SingleKernels(smooth_rows(*known))
 
 
 def active(given: LoweringInput) -> set[str]:

@@ -16,7 +16,6 @@ from difflib import SequenceMatcher
 
 from derive.algebra.expr import Expr, Iverson, tensors
 from derive.calculus.adjoint import Adjoint
-from derive.kernels.recognise import SingleKernels, smooth_rows
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, noted_patterns
@@ -27,6 +26,7 @@ from derive.lowering.program import (
     constants,
     count_operations,
     has_kernels,
+    smooth_kernels,
 )
 from derive.lowering.saved_values import Offer
 from derive.program.program import Program, with_first_order
@@ -114,7 +114,7 @@ def _through(
     saved = {s.name for s in first.saved}
     held = [n for n in constants(given, offered) if said(n) in saved]
     read = Offer({n: offered.values[n] for n in (*held, *names)})
-    smooth = [SingleKernels(smooth_rows())]
+    smooth = [smooth_kernels(given)]
     with suppress(NeedsFlatGroups):
         request = BackwardInput(given, body, outputs, read, stored, smooth, True, pulled=pulled)
         made = lower_backward(request)

@@ -13,7 +13,7 @@ from derive.api import load
 from derive.check.checks import ALL, checks_of
 from derive.check.invoke import tensors_of
 from derive.check.samples import cases, sample
-from derive.kernels.table import FORWARD, KERNELS
+from derive.kernels.table import BACKWARD, FORWARD, KERNELS
 from derive.pipeline import program_of
 
 
@@ -77,7 +77,8 @@ NONE = (
 @each_row("text", FOUND)
 def test_kernels_of_the_forward_stand_where_their_equations_do(text):
     op = derive.parse(text)
-    assert kernels(op) == FOUND[text]
+    smooth = {row.name for row in BACKWARD if row.smooth}  # any order may call these beside
+    assert FOUND[text] <= kernels(op) <= FOUND[text] | smooth
     right(op)
 
 

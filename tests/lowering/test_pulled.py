@@ -245,3 +245,22 @@ def test_a_mask_that_first_order_has_in_a_gradient_is_not_left_to_its_adjoints()
     x[1] = torch.nan
     load(parse(text))(x.requires_grad_(), w, torch.tensor([0, -1, 2])).sum().backward()
     assert x.grad[1].tolist() == [0, 0, 0, 0] and x.grad[0].isfinite().all()
+
+
+@pytest.mark.parametrize("name", OF_ONE_TEXT)
+def test_a_gradient_of_one_input_and_one_taken_twice_are_the_same(name):
+    text, plain = OF_ONE_TEXT[name]
+    torch.manual_seed(0)
+    x, w = (torch.randn(n, 4, dtype=torch.float64) for n in (3, 5))
+    results = []
+    for f in (load(parse(text)), plain):
+        found = []
+        for of in ([x], [w], [x, w]):
+            a, b = (t.clone().requires_grad_(any(t is o for o in of)) for t in (x, w))
+            leaves = [t for t in (a, b) if t.requires_grad]
+            first = torch.autograd.grad(f(a, b), leaves, create_graph=True)
+            total = sum(g.sin().sum() for g in first)
+            for keep in (True, False):
+                found += torch.autograd.grad(total, leaves, retain_graph=keep)
+        results.append(found)
+    torch.testing.assert_close(*results)

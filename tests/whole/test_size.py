@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_320,
+    "derive": 89_325,
     "derive/algebra": 4_660,
     "derive/auditing": 6_940,
     "derive/blocks": 650,
@@ -21,7 +21,7 @@ LIMITS = {
     "derive/kernels": 3_136,
     "derive/linting": 2_802,
     "derive/loaded": 100,
-    "derive/lowering": 11_650,
+    "derive/lowering": 11_655,
     "derive/module": 5_869,
     "derive/notation": 7_982,
     "derive/program": 7_640,
@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_151,
     "derive/tracing": 11_314,
     "templates": 2_140,
-    "tests": 73_190,
+    "tests": 73_210,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
