@@ -40,9 +40,9 @@ class _AlibiAttention(torch.autograd.Function):
             (query @ key.mT).to(wide), math.sqrt(query.shape[-1])
         )
         S = reuse.add(scaled_query_key, slopes.unsqueeze(1).unsqueeze(2) * offsets)
-        key_below = positions_of_key <= positions_of_query
-        S_or_finfo_wide = torch.where(key_below, S, torch.finfo(wide).min)
-        P = reuse.tril(reuse.softmax(S_or_finfo_wide, -1))  # P[*b,h,i,j]
+        key_at_or_before = positions_of_key <= positions_of_query
+        masked_S = torch.where(key_at_or_before, S, torch.finfo(wide).min)
+        P = reuse.tril(reuse.softmax(masked_S, -1))  # P[*b,h,i,j]
         output = P.to(low) @ value
         return output, P
 

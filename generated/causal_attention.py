@@ -28,10 +28,12 @@ def _causal_attention_composed(query, key, value):
     low, wide = rt.product_dtypes(query, key, value)
     query, key, value = rt.cast(low, query, key, value)
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
-    key_below = rt.positions(key.shape[-2], query) <= rt.positions(
+    key_at_or_before = rt.positions(key.shape[-2], query) <= rt.positions(
         query.shape[-2], query
     ).unsqueeze(1)
-    P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
+    P = torch.softmax(  # P[*b,i,j]
+        torch.where(key_at_or_before, S, torch.finfo(wide).min), -1
+    ).tril()
     return P.to(low) @ value
 
 
@@ -70,8 +72,12 @@ class _CausalAttention(torch.autograd.Function):
             return grad_query, grad_key, grad_value
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
-        key_below = rt.positions(key.shape[-2], G) <= positions_of_query.unsqueeze(1)
-        P = torch.softmax(torch.where(key_below, S, torch.finfo(wide).min), -1).tril()
+        key_at_or_before = rt.positions(
+            key.shape[-2], G
+        ) <= positions_of_query.unsqueeze(1)
+        P = torch.softmax(  # P[*b,i,j]
+            torch.where(key_at_or_before, S, torch.finfo(wide).min), -1
+        ).tril()
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
             grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)

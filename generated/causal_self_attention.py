@@ -39,10 +39,8 @@ def _causal_self_attention_composed(x, Wq, Wk, Wv):
     K = x @ Wk.mT  # K[n,j,d]
     S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
     positions_of_x = rt.positions(x.shape[1], x)
-    positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
-    P = torch.softmax(  # P[n,i,j]
-        torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
-    ).tril()
+    x_at_or_before = positions_of_x <= positions_of_x.unsqueeze(1)
+    P = torch.softmax(torch.where(x_at_or_before, S, torch.finfo(wide).min), 2).tril()
     return P.to(low) @ V
 
 
@@ -98,9 +96,9 @@ class _CausalSelfAttention(torch.autograd.Function):
             K = x @ Wk.mT  # K[n,j,d]
             S = (Q @ K.mT).to(wide) / math.sqrt(Wq.shape[0])  # S[n,i,j]
             positions_of_x = rt.positions(x.shape[1], G)
-            positions_of_x_below = positions_of_x <= positions_of_x.unsqueeze(1)
+            x_at_or_before = positions_of_x <= positions_of_x.unsqueeze(1)
             P = torch.softmax(  # P[n,i,j]
-                torch.where(positions_of_x_below, S, torch.finfo(wide).min), 2
+                torch.where(x_at_or_before, S, torch.finfo(wide).min), 2
             ).tril()
             if needs[0] or needs[1] or needs[2]:
                 V = x @ Wv.mT  # V[n,j,e]

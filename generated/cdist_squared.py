@@ -32,9 +32,9 @@ class _CdistSquared(torch.autograd.Function):
             )
             x1_centred = x1 - centre.unsqueeze(-2)
             x2_centred = x2 - centre.unsqueeze(-2)
-            sum_of_x1_centred = x1_centred.square().sum(-1, keepdim=True)
-            sum_of_x2_centred = x2_centred.square().sum(-1).unsqueeze(-2)
-            x1_centred_sum = sum_of_x1_centred + sum_of_x2_centred
+            x1_centred_squared_norm = x1_centred.square().sum(-1, keepdim=True)
+            x2_centred_squared_norm = x2_centred.square().sum(-1).unsqueeze(-2)
+            x1_centred_sum = x1_centred_squared_norm + x2_centred_squared_norm
             D = reuse.clamp_min(
                 reuse.sub(x1_centred_sum, reuse.mul(x1_centred @ x2_centred.mT, 2)), 0
             )

@@ -114,8 +114,8 @@ class _CharacterModel(torch.autograd.Function):
         first_order = G_bndiff is None and G_logits is None and rt.unrecorded(G)
         needs = ctx.needs_input_grad
         needs_grad_hprebn = needs[0] or needs[1]
-        needs_sum_of_grad_hpreact = needs_grad_hprebn or needs[5]
-        needs_grad_hpreact = needs_sum_of_grad_hpreact or needs[6]
+        needs_grad_hpreact_dot_bnraw = needs_grad_hprebn or needs[5]
+        needs_grad_hpreact = needs_grad_hpreact_dot_bnraw or needs[6]
         needs_low_grad_logits = needs_grad_hpreact or needs[3]
         needs_grad_logits = needs_low_grad_logits or needs[4]
         if needs_grad_logits:
@@ -139,11 +139,11 @@ class _CharacterModel(torch.autograd.Function):
             grad_hpreact = torch.ops.aten.tanh_backward(  # grad_hpreact[n,j]
                 (low_grad_logits @ W2.mT).to(wide), h
             )
-        if needs_sum_of_grad_hpreact:
-            sum_of_grad_hpreact = (grad_hpreact * bnraw).sum(0)
+        if needs_grad_hpreact_dot_bnraw:
+            grad_hpreact_dot_bnraw = (grad_hpreact * bnraw).sum(0)
         if needs_grad_hprebn:
             grad_hpreact_difference = (
-                grad_hpreact - sum_of_grad_hpreact / (Xb_shape[0] - 1) * bnraw
+                grad_hpreact - grad_hpreact_dot_bnraw / (Xb_shape[0] - 1) * bnraw
             )
             grad_bndiff = rt.add_cotangent(
                 bngain[0] * bnvar_inv * grad_hpreact_difference, G_bndiff
@@ -166,7 +166,7 @@ class _CharacterModel(torch.autograd.Function):
         if needs[4]:
             grad_b2 = grad_logits.sum(0)
         if needs[5]:
-            grad_bngain = sum_of_grad_hpreact.expand(bngain.shape)
+            grad_bngain = grad_hpreact_dot_bnraw.expand(bngain.shape)
         if needs[6]:
             grad_bnbias = grad_hpreact.sum(0).expand(bngain.shape)
         grads = grad_C, grad_W1, grad_b1, grad_W2, grad_b2, grad_bngain, grad_bnbias

@@ -41,14 +41,14 @@ class _DifferentialAttention(torch.autograd.Function):
         query1, key1, query2, key2, value = given
         weight = rt.cast(wide, weight)
         S1 = reuse.div((query1 @ key1.mT).to(wide), math.sqrt(query1.shape[-1]))
-        key1_below = rt.positions(key1.shape[-2], query1) <= rt.positions(
+        key1_at_or_before = rt.positions(key1.shape[-2], query1) <= rt.positions(
             query1.shape[-2], query1
         ).unsqueeze(1)
-        S1_or_finfo_wide = torch.where(key1_below, S1, torch.finfo(wide).min)
-        P1 = reuse.tril(reuse.softmax(S1_or_finfo_wide, -1))  # P1[*b,i,j]
+        masked_S1 = torch.where(key1_at_or_before, S1, torch.finfo(wide).min)
+        P1 = reuse.tril(reuse.softmax(masked_S1, -1))  # P1[*b,i,j]
         S2 = reuse.div((query2 @ key2.mT).to(wide), math.sqrt(query1.shape[-1]))
-        S2_or_finfo_wide = torch.where(key1_below, S2, torch.finfo(wide).min)
-        P2 = reuse.tril(reuse.softmax(S2_or_finfo_wide, -1))  # P2[*b,i,j]
+        masked_S2 = torch.where(key1_at_or_before, S2, torch.finfo(wide).min)
+        P2 = reuse.tril(reuse.softmax(masked_S2, -1))  # P2[*b,i,j]
         output = torch.addcmul(P1, weight, P2, value=-1).to(low) @ value
         return output, P1, P2
 

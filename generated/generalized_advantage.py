@@ -30,9 +30,9 @@ class _GeneralizedAdvantage(torch.autograd.Function):
         reuse = rt.reuse(reward, value, last_value, done)
         dtype = rt.promoted(reward, value, last_value)
         reward, value, last_value = rt.widened(reward, value, last_value)
-        one_plus_reward = 1 + rt.positions(reward.shape[1], reward)
+        one_plus_positions = 1 + rt.positions(reward.shape[1], reward)
         next_value = torch.where(  # next_value[n,t]
-            one_plus_reward < reward.shape[1],
+            one_plus_positions < reward.shape[1],
             rt.window(value, 1, 1, reward.shape[1]),
             last_value.unsqueeze(1),
         )

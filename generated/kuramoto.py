@@ -56,10 +56,10 @@ class _Kuramoto(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_omega = G.sum(0)
         if ctx.needs_input_grad[2]:
-            sum_of_theta = reuse.mul(
+            sin_difference_dot_G = reuse.mul(
                 reuse.sin(theta_minus_theta).mT, G.unsqueeze(2)
             ).sum(0)
-            grad_coupling = reuse.div(sum_of_theta, theta.shape[1])
+            grad_coupling = reuse.div(sin_difference_dot_G, theta.shape[1])
         return grad_theta, grad_omega, grad_coupling
 
 

@@ -44,11 +44,11 @@ class _LatentAttention(torch.autograd.Function):
             1, (query.shape[1], query.shape[2])
         )
         S = reuse.mul(reuse.add(query @ K.mT, split_query_turned).to(wide), scale)
-        latent_below = rt.positions(latent.shape[1], query) <= rt.positions(
+        latent_at_or_before = rt.positions(latent.shape[1], query) <= rt.positions(
             query.shape[2], query
         ).unsqueeze(1)
-        S_or_finfo_wide = torch.where(latent_below, S, torch.finfo(wide).min)
-        P = reuse.tril(reuse.softmax(S_or_finfo_wide, 3))  # P[b,h,i,j]
+        masked_S = torch.where(latent_at_or_before, S, torch.finfo(wide).min)
+        P = reuse.tril(reuse.softmax(masked_S, 3))  # P[b,h,i,j]
         output = P.to(low) @ V
         return output, V, K, P
 

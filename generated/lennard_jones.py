@@ -38,18 +38,20 @@ class _LennardJones(torch.autograd.Function):
                 0,
             )
             position_centred = position - centre
-            sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
+            position_centred_squared_norm = position_centred.square().sum(
+                1, keepdim=True
+            )
             position_centred_sum = (
-                sum_of_position_centred + sum_of_position_centred.squeeze(1)
+                position_centred_squared_norm + position_centred_squared_norm.squeeze(1)
             )
             position_centred_difference = reuse.addmm(
                 position_centred_sum, position_centred, position_centred.mT, alpha=-2
             )
             squared = reuse.clamp_min(position_centred_difference, 0)  # squared[n,m]
             positions_of_position = rt.positions(position.shape[0], position)
-            position_below = positions_of_position.unsqueeze(1) < positions_of_position
+            position_before = positions_of_position.unsqueeze(1) < positions_of_position
             squared_to_minus_three = reuse.pow(
-                torch.where(position_below, squared, 1), -3
+                torch.where(position_before, squared, 1), -3
             )
             near = reuse.triu(reuse.mul(squared_to_minus_three, sigma**6), 1)
             energy = (4 * epsilon * (near.square().sum() - near.sum())).to(dtype)
@@ -114,9 +116,9 @@ class _LennardJonesDual(rt.Dual, _LennardJones):
             - d_position @ position_centred.mT
             - position_centred @ d_position.mT
         )
-        sum_of_position_centred = position_centred.square().sum(1, keepdim=True)
+        position_centred_squared_norm = position_centred.square().sum(1, keepdim=True)
         position_centred_sum = (
-            sum_of_position_centred + sum_of_position_centred.squeeze(1)
+            position_centred_squared_norm + position_centred_squared_norm.squeeze(1)
         )
         squared = torch.addmm(  # squared[n,m]
             position_centred_sum, position_centred, position_centred.mT, alpha=-2

@@ -36,9 +36,9 @@ class _Mmd(torch.autograd.Function):
                 0,
             )
             X_centred = X - centre
-            sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
+            X_centred_squared_norm = X_centred.square().sum(1, keepdim=True)
             minus_gamma = -gamma
-            X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+            X_centred_sum = X_centred_squared_norm + X_centred_squared_norm.squeeze(1)
             X_centred_sum_difference = reuse.addmm(
                 X_centred_sum, X_centred, X_centred.mT, alpha=-2
             )
@@ -54,18 +54,16 @@ class _Mmd(torch.autograd.Function):
             )
             X_minus_centre2 = X - centre2
             Y_centred = Y - centre2
-            sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
-            spread_Y_centred = sum_of_Y_centred.squeeze(1)
-            sum_of_X_sum = (
+            Y_centred_squared_norm = Y_centred.square().sum(1, keepdim=True)
+            spread_Y_centred = Y_centred_squared_norm.squeeze(1)
+            X_squared_norm_sum = (
                 X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
             )
-            sum_of_X_sum_difference = reuse.addmm(
-                sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
+            X_difference = reuse.addmm(
+                X_squared_norm_sum, X_minus_centre2, Y_centred.mT, alpha=-2
             )
-            Kxy = reuse.exp(  # Kxy[i,l]
-                reuse.mul(reuse.clamp_min(sum_of_X_sum_difference, 0), minus_gamma)
-            )
-            Y_centred_sum = sum_of_Y_centred + spread_Y_centred
+            Kxy = reuse.exp(reuse.mul(reuse.clamp_min(X_difference, 0), minus_gamma))
+            Y_centred_sum = Y_centred_squared_norm + spread_Y_centred
             Y_centred_sum_difference = reuse.addmm(
                 Y_centred_sum, Y_centred, Y_centred.mT, alpha=-2
             )
@@ -108,21 +106,23 @@ class _Mmd(torch.autograd.Function):
         X_minus_centre2 = X - centre2
         Y_centred = Y - centre2
         if not first_order:
-            sum_of_Y_centred = Y_centred.square().sum(1, keepdim=True)
-            spread_Y_centred = sum_of_Y_centred.squeeze(1)
-            sum_of_X_sum = (
+            Y_centred_squared_norm = Y_centred.square().sum(1, keepdim=True)
+            spread_Y_centred = Y_centred_squared_norm.squeeze(1)
+            X_squared_norm_sum = (
                 X_minus_centre2.square().sum(1, keepdim=True) + spread_Y_centred
             )
-            sum_of_X_sum_difference = torch.addmm(
-                sum_of_X_sum, X_minus_centre2, Y_centred.mT, alpha=-2
+            X_difference = torch.addmm(
+                X_squared_norm_sum, X_minus_centre2, Y_centred.mT, alpha=-2
             )
-            Kxy = (minus_gamma * sum_of_X_sum_difference.clamp_min(0)).exp()  # Kxy[i,l]
+            Kxy = (minus_gamma * X_difference.clamp_min(0)).exp()  # Kxy[i,l]
         gamma_G = ctx.gamma * G
         if ctx.needs_input_grad[0]:
             X_centred = X - centre
             if not first_order:
-                sum_of_X_centred = X_centred.square().sum(1, keepdim=True)
-                X_centred_sum = sum_of_X_centred + sum_of_X_centred.squeeze(1)
+                X_centred_squared_norm = X_centred.square().sum(1, keepdim=True)
+                X_centred_sum = X_centred_squared_norm + X_centred_squared_norm.squeeze(
+                    1
+                )
                 X_centred_sum_difference = torch.addmm(
                     X_centred_sum, X_centred, X_centred.mT, alpha=-2
                 )
@@ -144,7 +144,7 @@ class _Mmd(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             if not first_order:
                 Y_centred_sum_difference = torch.addmm(
-                    sum_of_Y_centred + spread_Y_centred,
+                    Y_centred_squared_norm + spread_Y_centred,
                     Y_centred,
                     Y_centred.mT,
                     alpha=-2,

@@ -57,10 +57,8 @@ class _Retention(torch.autograd.Function):
         needs = ctx.needs_input_grad
         positions_of_q = rt.positions(q.shape[2], G).unsqueeze(1)
         positions_of_k = rt.positions(k.shape[2], G)
-        positions_of_k_below = positions_of_k <= positions_of_q
-        safe_offsets = torch.where(
-            positions_of_k_below, positions_of_q - positions_of_k, 1
-        )
+        k_at_or_before = positions_of_k <= positions_of_q
+        safe_offsets = torch.where(k_at_or_before, positions_of_q - positions_of_k, 1)
         if needs[0] or needs[1] or needs[2]:
             decay = torch.pow(  # decay[h,t,s]
                 gamma.unsqueeze(1).unsqueeze(2), safe_offsets.to(wide)
@@ -81,17 +79,17 @@ class _Retention(torch.autograd.Function):
             grad_v = reuse.mul(((q_k * decay).mT.to(low) @ G).to(wide), scale)
         if needs[3]:
             grad_decay = scale * reuse.mul(G_v, q_k).sum(0)  # grad_decay[h,t,s]
-            safe_offsets_and_positions_of_k = (safe_offsets != 0) & positions_of_k_below
+            safe_offsets_and_k_at_or_before = (safe_offsets != 0) & k_at_or_before
             gamma_to_safe_offsets = torch.pow(
                 gamma.unsqueeze(1).unsqueeze(2),
-                torch.where(safe_offsets_and_positions_of_k, safe_offsets - 1, 1).to(
+                torch.where(safe_offsets_and_k_at_or_before, safe_offsets - 1, 1).to(
                     wide
                 ),
             )
             grad_gamma = (
-                torch.where(safe_offsets_and_positions_of_k, grad_decay, 0)
-                * torch.where(safe_offsets_and_positions_of_k, gamma_to_safe_offsets, 0)
-                * torch.where(safe_offsets_and_positions_of_k, safe_offsets, 0).to(wide)
+                torch.where(safe_offsets_and_k_at_or_before, grad_decay, 0)
+                * torch.where(safe_offsets_and_k_at_or_before, gamma_to_safe_offsets, 0)
+                * torch.where(safe_offsets_and_k_at_or_before, safe_offsets, 0).to(wide)
             ).sum((1, 2))
         return grad_q, grad_k, grad_v, grad_gamma, None
 

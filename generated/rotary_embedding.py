@@ -29,10 +29,10 @@ class _RotaryEmbedding(torch.autograd.Function):
             x.new_full((), base),
             -rt.positions(x.shape[-1] // 2, x).to(x.dtype) / (x.shape[-1] // 2),
         )
-        twice_x_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
+        twice_positions_minus_one = (2 * rt.positions(2, x) - 1).to(x.dtype)
         output = reuse.addcmul(
             angle.cos().unsqueeze(1) * pair,
-            twice_x_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
+            twice_positions_minus_one.unsqueeze(1) * angle.sin().unsqueeze(1),
             pair.flip(-2),
         ).flatten(-2, -1)
         return rt.no_view(output.to(dtype))
@@ -52,8 +52,10 @@ class _RotaryEmbedding(torch.autograd.Function):
             G.new_full((), ctx.base),
             -rt.positions(G.shape[-1], G).to(G.dtype) / G.shape[-1],
         )
-        twice_G_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
-        G_sin_angle = twice_G_minus_one.flip(0).unsqueeze(1) * angle.sin().unsqueeze(1)
+        twice_positions_minus_one = (2 * rt.positions(2, G) - 1).to(G.dtype)
+        G_sin_angle = twice_positions_minus_one.flip(0).unsqueeze(
+            1
+        ) * angle.sin().unsqueeze(1)
         grad_x = reuse.addcmul(angle.cos().unsqueeze(1) * G, G_sin_angle, G.flip(-2))
         grad_x = rt.flatten(grad_x, -2, -1)
         return grad_x, None

@@ -87,9 +87,9 @@ class _SiglipLoss(torch.autograd.Function):
         if needs[0]:
             grad_logits_texts = (grad_logits.to(low) @ texts.to(low)).to(wide)
             grad_images = reuse.mul(grad_logits_texts, exp_log_scale)
-            sum_of_grad_images = (grad_images * images).sum(1, keepdim=True)
+            grad_images_dot_images = (grad_images * images).sum(1, keepdim=True)
             grad_image = reuse.mul(
-                torch.addcmul(grad_images, sum_of_grad_images, images, value=-1),
+                torch.addcmul(grad_images, grad_images_dot_images, images, value=-1),
                 rsqrt_image,
             )
         if needs[1]:
@@ -97,9 +97,9 @@ class _SiglipLoss(torch.autograd.Function):
                 grad_texts = exp_log_scale * grad_logits_images  # grad_texts[n,d]
             else:
                 grad_texts = reuse.mul(grad_logits_images, exp_log_scale)
-            sum_of_grad_texts = (grad_texts * texts).sum(1, keepdim=True)
+            grad_texts_dot_texts = (grad_texts * texts).sum(1, keepdim=True)
             grad_text = reuse.mul(
-                torch.addcmul(grad_texts, sum_of_grad_texts, texts, value=-1),
+                torch.addcmul(grad_texts, grad_texts_dot_texts, texts, value=-1),
                 rsqrt_text,
             )
         if needs[2]:

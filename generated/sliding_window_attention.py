@@ -30,11 +30,11 @@ def _sliding_window_attention_composed(query, key, value, window):
     S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
     positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
     positions_of_key = rt.positions(key.shape[-2], query)
-    key_and_query = (positions_of_key <= positions_of_query) & (
+    key_and_offsets_below = (positions_of_key <= positions_of_query) & (
         positions_of_query - positions_of_key < window
     )
-    S_or_finfo_wide = torch.where(key_and_query, S, torch.finfo(wide).min)
-    P = torch.where(key_and_query, torch.softmax(S_or_finfo_wide, -1), 0)  # P[*b,i,j]
+    masked_S = torch.where(key_and_offsets_below, S, torch.finfo(wide).min)
+    P = torch.where(key_and_offsets_below, torch.softmax(masked_S, -1), 0)  # P[*b,i,j]
     return P.to(low) @ value
 
 
@@ -47,10 +47,10 @@ class _SlidingWindowAttention(torch.autograd.Function):
         query, key, value = rt.cast(low, query, key, value)
         positions_of_query = rt.positions(query.shape[-2], query).unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], query)
-        key_and_query = (positions_of_key <= positions_of_query) & (
+        key_and_offsets_below = (positions_of_key <= positions_of_query) & (
             positions_of_query - positions_of_key < window
         )
-        return rt.attention(query, key, value, key_and_query)
+        return rt.attention(query, key, value, key_and_offsets_below)
 
     @staticmethod
     def setup_context(ctx, inputs, result):
@@ -75,22 +75,22 @@ class _SlidingWindowAttention(torch.autograd.Function):
             positions_of_query = rt.positions(query.shape[-2], G)
             spread_query = positions_of_query.unsqueeze(1)
             positions_of_key = rt.positions(key.shape[-2], G)
-            key_and_spread_query = (positions_of_key <= spread_query) & (
+            key_and_offsets_below = (positions_of_key <= spread_query) & (
                 spread_query - positions_of_key < ctx.window
             )
             grad_query, grad_key, grad_value = rt.attention_backward(
-                G, query, key, value, output, kept, key_and_spread_query
+                G, query, key, value, output, kept, key_and_offsets_below
             )
             return grad_query, grad_key, grad_value, None
         S = (query @ key.mT).to(wide) / math.sqrt(query.shape[-1])  # S[*b,i,j]
         positions_of_query = rt.positions(query.shape[-2], G)
         spread_query = positions_of_query.unsqueeze(1)
         positions_of_key = rt.positions(key.shape[-2], G)
-        key_and_spread_query = (positions_of_key <= spread_query) & (
+        key_and_offsets_below = (positions_of_key <= spread_query) & (
             spread_query - positions_of_key < ctx.window
         )
-        S_or_finfo_wide = torch.where(key_and_spread_query, S, torch.finfo(wide).min)
-        P = torch.where(key_and_spread_query, torch.softmax(S_or_finfo_wide, -1), 0)
+        masked_S = torch.where(key_and_offsets_below, S, torch.finfo(wide).min)
+        P = torch.where(key_and_offsets_below, torch.softmax(masked_S, -1), 0)
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             grad_P = (G @ value.mT).to(wide)  # grad_P[*b,i,j]
             grad_S = torch._softmax_backward_data(grad_P, P, -1, P.dtype)

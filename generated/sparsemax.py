@@ -32,11 +32,10 @@ class _Sparsemax(torch.autograd.Function):
         rank = rt.sort_ranks(input, dim, descending=True)  # rank[*p,k,*q]
         score = reuse.scatter_add(input.new_zeros(input.shape), dim, rank, input)
         total = score.cumsum(dim)  # total[*p,r,*q]
-        one_plus_input = 1 + rt.positions(input.shape[dim], input)
-        to_one_plus_input = one_plus_input.to(input.dtype)
+        one_plus_positions = 1 + rt.positions(input.shape[dim], input)
+        to_sum = one_plus_positions.to(input.dtype)
         count = (  # count[*p,*q]
-            reuse.sub(total, 1)
-            < reuse.mul(score, rt.unsqueeze(to_one_plus_input, q_axes))
+            reuse.sub(total, 1) < reuse.mul(score, rt.unsqueeze(to_sum, q_axes))
         ).sum(dim)
         threshold = (  # threshold[*p,*q]
             torch.where(rank < count.unsqueeze(dim), input, 0).sum(dim) - 1

@@ -29,11 +29,11 @@ class _Toeplitz(torch.autograd.Function):
     def backward(ctx, G):
         G = rt.widened(G)
         columns = ctx.columns
-        rows_plus_columns = (
+        positions_plus_columns = (
             rt.positions(ctx.rows, G).unsqueeze(1) - rt.positions(columns, G) + columns
         )
         grad_weight = rt.index_add(
-            G.new_zeros(ctx.weight_shape), 0, rows_plus_columns - 1, G
+            G.new_zeros(ctx.weight_shape), 0, positions_plus_columns - 1, G
         )
         return grad_weight, None, None
 

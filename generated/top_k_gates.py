@@ -26,12 +26,8 @@ class _TopKGates(torch.autograd.Function):
         logits = rt.widened(logits)
         rank = rt.first_ranks(logits, -1, k, descending=True)  # rank[*b,e]
         rank_below_k = rank < k
-        logits_or_finfo_logits = torch.where(
-            rank_below_k, logits, torch.finfo(logits.dtype).min
-        )
-        return rt.keep_where_(
-            reuse.softmax(logits_or_finfo_logits, -1), rank_below_k
-        ).to(dtype)
+        masked_logits = torch.where(rank_below_k, logits, torch.finfo(logits.dtype).min)
+        return rt.keep_where_(reuse.softmax(masked_logits, -1), rank_below_k).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, gates):

@@ -85,9 +85,11 @@ class _VectorNormDual(rt.Dual, _VectorNorm):
         total = (abs_x**ord).sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         safe_abs_x = torch.where(total_nonzero.unsqueeze(dim), abs_x, 1)
-        sum_of_d_x = (d_x * safe_abs_x ** (ord - 1) * x.sign()).sum(dim)
+        d_x_safe_abs_x_dot_sign_x = (d_x * safe_abs_x ** (ord - 1) * x.sign()).sum(dim)
         safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
-        d_F = torch.where(total_nonzero, safe_total_to_scale * sum_of_d_x, 0)
+        d_F = torch.where(
+            total_nonzero, safe_total_to_scale * d_x_safe_abs_x_dot_sign_x, 0
+        )
         d_F = d_F.unsqueeze(dim) if keepdim else d_F
         return d_F, None
 

@@ -80,7 +80,7 @@ class Names:
         No value gets a name in ``fixed``, or of one of the parameters, the ``numbers``.
         """
         made = self._renamed(lines, fixed, numbers)
-        return tuple(line for line in made if not _is_empty(line))
+        return tuple(line for line in made if line.code is not Name(line.name))
 
     def _renamed(
         self, lines: Sequence[Line], fixed: Iterable[str], numbers: Collection[str]
@@ -99,8 +99,7 @@ class Names:
             elif not line.kept and isinstance(code, Name) and code.id not in varying:
                 name = code.id
             elif not line.kept and self._is_vague(name):
-                every = words.candidates(code)
-                name = next(n for n in every if n not in used and not iskeyword(n))
+                name = next(n for n in words.candidates(code) if not (n in used or iskeyword(n)))
                 words.add(name, code)
             if name != line.name:
                 used.add(name)
@@ -143,14 +142,9 @@ def _varying(lines: Sequence[Line]) -> set[str]:
     found: set[str] = set()
     for line in lines:
         known.update(names_in(line.code))
-        if line.name in known:
-            found.add(line.name)
+        found.update({line.name} & known)
         known.add(line.name)
     return found
-
-
-def _is_empty(line: Line) -> bool:
-    return line.code is Name(line.name)
 
 
 # -------------------------------------------------------------------- words
@@ -245,9 +239,7 @@ class _Words:
             case Unary("~" | "not", operand):
                 return f"not_{self.operand(operand)}"
             case Attribute(obj, "indices"):
-                return (
-                    self.phrase(obj).replace("max_of", "argmax_of").replace("min_of", "argmin_of")
-                )
+                return re.sub("(max|min)_of", r"arg\1_of", self.phrase(obj))
             case Attribute(obj):
                 return self.phrase(obj)
             case MethodCall() | FunctionCall():
@@ -278,7 +270,8 @@ class _Words:
             case Name(name):
                 return self.word(name)
         made = self.phrase(code)
-        return made if len(made) <= _MOST_OF_OPERAND else self.subject(code)
+        other = "positions" if _is_position(code) else self.subject(code)
+        return made if len(made) <= _MOST_OF_OPERAND else other
 
     def subject(self, code: Code) -> str:
         """Return the tensor that comes first in the code."""
@@ -324,6 +317,8 @@ class _Words:
                 return f"half_{self.operand(left)}"
             case "==" | "!=" if self._is_position(left) and self._is_position(right):
                 return "diagonal" if op == "==" else "off_diagonal"
+            case "<" | "<=" | ">" | ">=" if self._is_position(left) and self._is_position(right):
+                return f"{self.subject(left).removeprefix('positions_of_')}_{_ORDER[op]}"
             case "==" | "!=" if self._is_position(right):
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
@@ -407,6 +402,8 @@ class _Words:
                 return f"{dtype}_{self.operand(x)}"
             case "where", [_, x, y]:
                 return self._where(x, y)
+            case "sum" | "sum_over", [x, *_] if made := self._inner_product(_plain(_bare(x))):
+                return made
             case "einsum", [_, *factors]:
                 return "_".join(dict.fromkeys(map(self.operand, factors)))
             case "ieee_divide", [x, y]:
@@ -423,10 +420,21 @@ class _Words:
             said = f"{bare}_{{0}}" if bare == name else f"{{0}}_through_{bare}"
         return said.format(*map(self.whole, args[: most + 1])).replace("_at_at", "_at")
 
+    def _inner_product(self, code: Code) -> str:
+        """Return the phrase of a sum of this product or square, "" if another one says it."""
+        if len(self.phrase(code)) > _MOST_OF_OPERAND:
+            match code:
+                case MethodCall(x, name) | FunctionCall(name, (x,)) if _bare_name(name) == "square":
+                    return f"{self.operand(x)}_squared_norm"
+                case Binary("*", left, right) if not any(map(self._is_number, (left, right))):
+                    made = f"{self.operand(left)}_dot_{self.operand(right)}"
+                    return made if len(made) <= _MOST else ""
+        return ""
+
     def _where(self, x: Code, y: Code) -> str:
         """Return the phrase of where(mask, x, y): x, elsewhere 0, a harmless number, or y."""
         for kept, other in ((x, y), (y, x)):
-            if number := _number(other):
+            if number := "zero" if text(other).startswith("torch.finfo(") else _number(other):
                 return f"{'masked' if number == 'zero' else 'safe'}_{self.operand(kept)}"
         return f"{self.operand(x)}_or_{self.operand(y)}"
 
@@ -445,6 +453,7 @@ _ALONE = {
     **{"==": "matches", "!=": "differs", ">": "above"},
     **{">=": "above", "<": "below", "<=": "below"},
 }
+_ORDER = {"<": "before", "<=": "at_or_before", ">": "after", ">=": "at_or_after"}
 _TIMES = {"two": "twice", "half": "half", "minus_one": "minus", "minus_two": "minus_twice"}
 _NUMBERS = "zero one two three four five six seven eight nine ten".split()
 _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}
@@ -490,10 +499,10 @@ def _plain(code: Code) -> Code:
             return _added(x, Binary(_ADDS[_bare_name(name)], a, b), how)
         case MethodCall(x, "neg") | FunctionCall("torch.neg", (x, *_)):
             return Unary("-", x)
-        case MethodCall(x, name, (y,)) if name in _METHODS:
-            return Binary(_METHODS[name], x, y)
-        case FunctionCall(name, (x, y, *_)) if _bare_name(name) in _METHODS:
-            return Binary(_METHODS[_bare_name(name)], x, y)
+        case MethodCall(x, name, (y,)) | FunctionCall(name, (x, y, *_)) if (
+            bare := _bare_name(name)
+        ) in _METHODS:
+            return Binary(_METHODS[bare], x, y)
         case Binary("or", left, _):
             return _plain(left)
     return code
@@ -519,10 +528,8 @@ def _bare(code: Code) -> Code:
     match code:
         case Attribute(obj, "mT" | "T"):
             return _bare(obj)
-        case MethodCall(obj, name) if torch_op(code).view or name in _CASTS:
-            return _bare(obj)
-        case FunctionCall(_, (obj, *_)) if torch_op(code).view:
-            return _bare(obj)
+        case MethodCall(obj, name) | FunctionCall(name, (obj, *_)):
+            return _bare(obj) if torch_op(code).view or name in _CASTS else code
     return code
 
 
@@ -532,9 +539,7 @@ def _values(code: Code) -> Iterator[str]:
         case Name(name):
             yield from () if _is_shape(code) else (name,)
             return
-        case Attribute(_, "shape"):
-            return
-        case MethodCall(_, "new_zeros" | "new_full" | "new_empty"):
+        case Attribute(_, "shape") | MethodCall(_, "new_zeros" | "new_full" | "new_empty"):
             return
         case FunctionCall(name) if _bare_name(name) in ("positions", "arange", "full"):
             return
@@ -554,12 +559,7 @@ def _is_position(code: Code) -> bool:
 
 
 def _is_shape(code: Code) -> bool:
-    match code:
-        case Attribute(_, "shape"):
-            return True
-        case Name(name):
-            return name.endswith("_shape")
-    return False
+    return isinstance(code, Attribute | Name) and f".{text(code)}".endswith((".shape", "_shape"))
 
 
 def _is_size(code: Code) -> bool:

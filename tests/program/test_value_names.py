@@ -65,6 +65,11 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
         ("torch.addcmul(x, y, z, value=-1)", "x_minus_y_z"),
         ("x - (y * z).sum(1).square().log()", "x_difference"),
         ("x.exp() if gamma != 0 else x.new_zeros(())", "exp_x"),
+        ("rt.positions(j, x) <= rt.positions(i, x).unsqueeze(1)", "j_at_or_before"),
+        ("2 * rt.positions(2, x) - 1", "twice_positions_minus_one"),
+        ("torch.where(mask, x, torch.finfo(wide).min)", "masked_x"),
+        ("grad_images.square().sum(1)", "grad_images_squared_norm"),
+        ("(grad_images * images).sum(1)", "grad_images_dot_images"),
     ],
 )
 def test_a_value_is_named_after_what_it_is(code, name):
@@ -103,11 +108,8 @@ def test_a_long_chain_is_named_in_time():
 
 def test_another_word_comes_before_a_number():
     lines = [Line(f"{VALUE}{n}", torch_code(c), kept=False) for n, c in enumerate(["x - mu"] * 3)]
-    assert [line.name for line in Names().in_lines(lines)] == [
-        "x_minus_mu",
-        "x_minus_mu2",
-        "x_minus_mu3",
-    ]
+    made = [line.name for line in Names().in_lines(lines)]
+    assert made == ["x_minus_mu", "x_minus_mu2", "x_minus_mu3"]
     assert named("x.sum(1, keepdim=flag)", "sum_of_x") == "sum_of_x_with_flag"
 
 
@@ -126,10 +128,8 @@ def test_readers_read_the_new_name_and_a_copy_has_none():
         Line("y", torch_code(f"{VALUE} + {VALUE}2")),
     ]
     made = Names().in_lines(lines)
-    assert [f"{line.name} = {text(line.code)}" for line in made] == [
-        "exp_x = x.exp()",
-        "y = exp_x + exp_x",
-    ]
+    every = [f"{line.name} = {text(line.code)}" for line in made]
+    assert every == ["exp_x = x.exp()", "y = exp_x + exp_x"]
 
 
 def test_a_copy_of_what_changes_stays():
