@@ -91,8 +91,7 @@ class _BatchNorm(torch.autograd.Function):
             )
         if ctx.needs_input_grad[2]:
             grad_bias = G.sum((0, *q_axes))
-        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            grad_weight = grad_weight if ctx.needs_input_grad[1] else None
+        grad_weight = grad_weight if ctx.needs_input_grad[1] else None
         return grad_input, grad_weight, grad_bias, None, None
 
 

@@ -60,8 +60,8 @@ class _BatchNormInference(torch.autograd.Function):
         grad_bias = None
         reuse = rt.reuse(G)
         needs = ctx.needs_input_grad
-        needs_grad_bias = needs[4] or needs[1]
-        needs_grad_weight = needs[3] or needs[2]
+        needs_grad_weight = needs[2] or needs[3]
+        needs_grad_bias = needs[1] or needs[4]
         needs_rsqrt_sum = needs_grad_weight or needs[0] or needs[1]
         if needs_rsqrt_sum:
             running_var_plus_eps = running_var + ctx.eps
@@ -89,10 +89,8 @@ class _BatchNormInference(torch.autograd.Function):
                 grad_running_var = -0.5 * grad_weight / running_var_plus_eps
             else:
                 grad_running_var = -0.5 * weight * grad_weight / running_var_plus_eps
-        if needs_grad_weight:
-            grad_weight = grad_weight if ctx.needs_input_grad[3] else None
-        if needs_grad_bias:
-            grad_bias = grad_bias if ctx.needs_input_grad[4] else None
+        grad_weight = grad_weight if ctx.needs_input_grad[3] else None
+        grad_bias = grad_bias if ctx.needs_input_grad[4] else None
         grads = grad_input, grad_running_mean, grad_running_var, grad_weight, grad_bias
         return *grads, None
 

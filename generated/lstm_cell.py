@@ -78,7 +78,7 @@ class _LstmCell(torch.autograd.Function):
         grad_b_hh = None
         first_order = rt.unrecorded(G_h, G_c)
         needs = ctx.needs_input_grad
-        needs_grad_b_ih = needs[5] or needs[6]
+        needs_grad_b_ih = needs[6] or needs[5]
         needs_low_flat_grad_a2 = needs[3] or needs[4]
         needs_low_flat_grad_a = needs[0] or needs[1]
         needs_flat_grad_a = needs_low_flat_grad_a or needs_low_flat_grad_a2
@@ -137,8 +137,7 @@ class _LstmCell(torch.autograd.Function):
             grad_w_hh = low_flat_grad_a2 @ hx
         if needs[6]:
             grad_b_hh = grad_b_ih.clone() if ctx.needs_input_grad[5] else grad_b_ih
-        if needs_grad_b_ih:
-            grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
+        grad_b_ih = grad_b_ih if ctx.needs_input_grad[5] else None
         return grad_input, grad_hx, grad_cx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 

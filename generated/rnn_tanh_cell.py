@@ -77,8 +77,7 @@ class _RnnTanhCell(torch.autograd.Function):
             grad_w_hh = low_G_through_tanh2 @ hx
         if ctx.needs_input_grad[5]:
             grad_b_hh = grad_b_ih.clone() if ctx.needs_input_grad[4] else grad_b_ih
-        if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-            grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
+        grad_b_ih = grad_b_ih if ctx.needs_input_grad[4] else None
         return grad_input, grad_hx, grad_w_ih, grad_w_hh, grad_b_ih, grad_b_hh
 
 

@@ -127,7 +127,7 @@ def _none_where_absent(op: Operation, program: Program, lines: Sequence[Line]) -
         if t.default is not None and set(needs) - {t.name}:
             assert name is not None
             asked = Subscript(Attribute(Name("ctx"), "needs_input_grad"), (literal(place),))
-            yield Line(name, Conditional(asked, Name(name), NONE), needs=needs)
+            yield Line(name, Conditional(asked, Name(name), NONE), needs=tuple(program.gradients))
 
 
 @dataclass
