@@ -188,7 +188,7 @@ def character_model(
     """Model of the next character and its loss.
 
     Predicts character Yb[n] from the t characters Xb[n,t] before it: embedding, linear
-    layer, batch norm, tanh, linear layer, and the cross- entropy written out in full.
+    layer, batch norm, tanh, linear layer, and the cross-entropy written out in full.
     eps is that of the batch norm. Returns loss of C[v,d], W1[k,j], b1[j], W2[j,c],
     b2[c], bngain[o,j], bnbias[o,j], Xb[n,t] (int64) and Yb[n] (int64).
     """
