@@ -134,7 +134,7 @@ def test_public_calls_alone(op):
 def test_one_side_of_a_bound_is_a_mask():
     text = source(catalog.find("cox_loss"), style="plain")
     assert "torch.where(time.unsqueeze(1) <= time, log_hazard, -math.inf)" in text
-    assert text.count("\n") < 60
+    assert text.count("\n") <= 60
 
 
 QUICK = tuple("value gradient gradcheck gradgradcheck vmap batched subsets bfloat16".split())
