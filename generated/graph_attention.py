@@ -41,7 +41,9 @@ class _GraphAttention(torch.autograd.Function):
         dtype = rt.autocast_float32(x, weight, att_source, att_target)
         x, weight = rt.cast(low, x, weight)
         att_source, att_target = rt.cast(wide, att_source, att_target)
-        projected = rt.no_view((x @ weight.mT).unflatten(1, att_source.shape))
+        projected = rt.no_view(  # projected[n,h,d]
+            (x @ weight.mT).unflatten(1, (att_source.shape[0], att_source.shape[1]))
+        )
         projected_at_source = projected.index_select(0, source).to(wide)
         scores = (att_source * projected_at_source).sum(2) + reuse.mul(
             projected.index_select(0, target).to(wide), att_target
@@ -120,7 +122,9 @@ class _GraphAttention(torch.autograd.Function):
         else:
             x, weight, output = rt.cast(low, x, weight, output)
             att_source, att_target, G = rt.cast(wide, att_source, att_target, G)
-            projected = rt.unflatten(x @ weight.mT, 1, att_source.shape)
+            projected = rt.unflatten(  # projected[n,h,d]
+                x @ weight.mT, 1, (att_source.shape[0], att_source.shape[1])
+            )
             projected_at_source = projected.index_select(0, source)
             wide_projected = projected_at_source.to(wide)
             projected_at_target = projected.index_select(0, target).to(wide)

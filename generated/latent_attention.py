@@ -40,7 +40,9 @@ class _LatentAttention(torch.autograd.Function):
         V = rt.no_view(torch.einsum("bjl,hel->bhje", latent, Wv))  # V[b,h,j,e]
         K = rt.no_view(torch.einsum("bjl,hdl->bhjd", latent, Wk))  # K[b,h,j,d]
         query_turned_key_turned = query_turned.flatten(1, 2) @ key_turned.mT
-        split_query_turned = query_turned_key_turned.unflatten(1, query.shape[1:3])
+        split_query_turned = query_turned_key_turned.unflatten(
+            1, (query.shape[1], query.shape[2])
+        )
         S = reuse.mul(reuse.add(query @ K.mT, split_query_turned).to(wide), scale)
         latent_at_or_before = rt.positions(latent.shape[1], query) <= rt.positions(
             query.shape[2], query
@@ -109,10 +111,10 @@ class _LatentAttention(torch.autograd.Function):
             grad_query = reuse.mul((grad_S.to(low) @ K).to(wide), scale)
         if needs[1]:
             flat_grad_S_key_turned = flat_grad_S.to(low) @ key_turned
-            grad_query_turned = reuse.mul(
-                rt.unflatten(flat_grad_S_key_turned, 1, ctx.query_shape[1:3]).to(wide),
-                scale,
+            split_flat_grad_S = rt.unflatten(
+                flat_grad_S_key_turned, 1, (ctx.query_shape[1], ctx.query_shape[2])
             )
+            grad_query_turned = reuse.mul(split_flat_grad_S.to(wide), scale)
         if needs[2]:
             grad_latent = torch.einsum("bhjd,hdl->bjl", low_grad_K, Wk) + torch.einsum(
                 "bhje,hel->bjl", grad_V, Wv

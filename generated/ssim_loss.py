@@ -44,13 +44,13 @@ class _SsimLoss(torch.autograd.Function):
         m = rt.no_view(  # m[n,c,i,j]
             rt.conv_single_channel(low_first, spread_window)
             .squeeze(1)
-            .unflatten(0, first.shape[:2]),
+            .unflatten(0, (first.shape[0], first.shape[1])),
         )
         low_second = second.flatten(0, 1).unsqueeze(1).to(low)
         k = rt.no_view(  # k[n,c,i,j]
             rt.conv_single_channel(low_second, spread_window)
             .squeeze(1)
-            .unflatten(0, first.shape[:2]),
+            .unflatten(0, (first.shape[0], first.shape[1])),
         )
         data_range_squared = data_range**2
         c1 = first.new_full((), 0.0001 * data_range_squared)
@@ -65,30 +65,26 @@ class _SsimLoss(torch.autograd.Function):
         conv_single_channel = rt.conv_single_channel(
             (first * second).flatten(0, 1).unsqueeze(1).to(low), spread_window
         )
-        wide_first = (
-            conv_single_channel.squeeze(1).unflatten(0, first.shape[:2]).to(wide)
+        split_first = conv_single_channel.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
         )
-        both = reuse.addcmul(wide_first, wide_m, wide_k, value=-1)  # both[n,c,i,j]
+        both = reuse.addcmul(split_first.to(wide), wide_m, wide_k, value=-1)
         c2 = first.new_full((), 0.0009 * data_range_squared)
         u3 = reuse.add(2 * both, c2)
         conv_single_channel_with_first = rt.conv_single_channel(
             first.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
         )
-        s = reuse.sub(  # s[n,c,i,j]
-            conv_single_channel_with_first.squeeze(1)
-            .unflatten(0, first.shape[:2])
-            .to(wide),
-            wide_m_squared,
+        split_first2 = conv_single_channel_with_first.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
         )
+        s = reuse.sub(split_first2.to(wide), wide_m_squared)  # s[n,c,i,j]
         conv_single_channel_with_low = rt.conv_single_channel(
             second.square().flatten(0, 1).unsqueeze(1).to(low), spread_window
         )
-        t = reuse.sub(  # t[n,c,i,j]
-            conv_single_channel_with_low.squeeze(1)
-            .unflatten(0, first.shape[:2])
-            .to(wide),
-            wide_k_squared,
+        split_second = conv_single_channel_with_low.squeeze(1).unflatten(
+            0, (first.shape[0], first.shape[1])
         )
+        t = reuse.sub(split_second.to(wide), wide_k_squared)  # t[n,c,i,j]
         form = reuse.div(u3, reuse.add(s + t, c2))  # form[n,c,i,j]
         loss = (1 - reuse.mul(light, form).mean()).to(dtype)
         return loss, m, k, both, s, t
@@ -176,45 +172,53 @@ class _SsimLoss(torch.autograd.Function):
                 (count, 1, *first.shape[2:]), low_window, low_grad_both
             )
             wide_count = rt.unflatten(
-                conv_single_channel_input.squeeze(1), 0, first.shape[:2]
+                conv_single_channel_input.squeeze(1),
+                0,
+                (first.shape[0], first.shape[1]),
             ).to(wide)
             twice_window = (2 * window).unsqueeze(0).unsqueeze(1).to(low)
         if ctx.needs_input_grad[0]:
             conv_single_channel_input2 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), low_window, low_grad_m
             )
+            split_count = rt.unflatten(
+                conv_single_channel_input2.squeeze(1),
+                0,
+                (first.shape[0], first.shape[1]),
+            )
             conv_single_channel_input3 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), twice_window, low_grad_s
             )
-            wide_count_with_first = rt.unflatten(
-                conv_single_channel_input3.squeeze(1), 0, first.shape[:2]
-            ).to(wide)
-            split_count = rt.unflatten(
-                conv_single_channel_input2.squeeze(1), 0, first.shape[:2]
+            split_count_with_first = rt.unflatten(
+                conv_single_channel_input3.squeeze(1),
+                0,
+                (first.shape[0], first.shape[1]),
             )
-            grad_first = reuse.addcmul(
-                reuse.addcmul(split_count.to(wide), wide_count_with_first, first),
-                wide_count,
-                second,
+            split_count_sum = reuse.addcmul(
+                split_count.to(wide), split_count_with_first.to(wide), first
             )
+            grad_first = reuse.addcmul(split_count_sum, wide_count, second)
         if ctx.needs_input_grad[1]:
             conv_single_channel_input4 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), low_window, low_grad_k
             )
+            split_count2 = rt.unflatten(
+                conv_single_channel_input4.squeeze(1),
+                0,
+                (first.shape[0], first.shape[1]),
+            )
             conv_single_channel_input5 = rt.conv_single_channel_input(
                 (count, 1, *first.shape[2:]), twice_window, low_grad_t
             )
-            wide_count2 = rt.unflatten(
-                conv_single_channel_input5.squeeze(1), 0, first.shape[:2]
-            ).to(wide)
-            split_count_with_first = rt.unflatten(
-                conv_single_channel_input4.squeeze(1), 0, first.shape[:2]
+            split_count3 = rt.unflatten(
+                conv_single_channel_input5.squeeze(1),
+                0,
+                (first.shape[0], first.shape[1]),
             )
-            grad_second = reuse.addcmul(
-                reuse.addcmul(split_count_with_first.to(wide), wide_count2, second),
-                wide_count,
-                first,
+            split_count2_sum = reuse.addcmul(
+                split_count2.to(wide), split_count3.to(wide), second
             )
+            grad_second = reuse.addcmul(split_count2_sum, wide_count, first)
         if ctx.needs_input_grad[2]:
             conv2d_weight = torch.nn.grad.conv2d_weight(
                 rt.flatten(second, 0, 1).unsqueeze(1).to(low),

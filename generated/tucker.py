@@ -23,9 +23,9 @@ class _Tucker(torch.autograd.Function):
     def forward(core, U, V, W):
         low = rt.autocast_product(core, U, V, W)
         core, U, V, W = rt.cast(low, core, U, V, W)
-        core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(0, core.shape[1:]).flatten(
-            1, 2
-        ).mT @ V.mT
+        core_U_V = (core.flatten(1, 2).mT @ U.mT).unflatten(
+            0, (core.shape[1], core.shape[2])
+        ).flatten(1, 2).mT @ V.mT
         split_core_U_V = core_U_V.unflatten(0, (core.shape[2], U.shape[0]))
         return rt.no_view(
             (split_core_U_V.flatten(1, 2).mT @ W.mT).unflatten(
@@ -47,7 +47,7 @@ class _Tucker(torch.autograd.Function):
         grad_core = grad_U = grad_V = grad_W = None
         needs = ctx.needs_input_grad
         if needs[0] or needs[2] or needs[3]:
-            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, G.shape[1:])
+            G_U = rt.unflatten(rt.flatten(G, 1, 2).mT @ U, 0, (V.shape[0], W.shape[0]))
         if needs[0] or needs[3]:
             G_U_V = rt.flatten(
                 rt.unflatten(
@@ -57,7 +57,7 @@ class _Tucker(torch.autograd.Function):
                 2,
             )
         if needs[0]:
-            grad_core = rt.unflatten(G_U_V.mT @ W, 0, core.shape[:2])
+            grad_core = rt.unflatten(G_U_V.mT @ W, 0, (core.shape[0], core.shape[1]))
         if needs[1]:
             grad_U = rt.flatten((G.mT @ V).mT @ W, 1, 2) @ rt.flatten(core, 1, 2).mT
         if needs[2]:

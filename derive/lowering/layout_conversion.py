@@ -31,7 +31,6 @@ from derive.program.torch_ir import (
     FunctionCall,
     MethodCall,
     Name,
-    Shape,
     Tuple,
     Unary,
     literal,
@@ -185,12 +184,12 @@ class Border:
     def inner(self, tensor: str, code: Code, kept: bool = False) -> Code:
         """Return the inner layout of the tensor, given the code of its outer one."""
         if self.reshapes(tensor, kept):
-            whole = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
-            return MethodCall(code, "reshape", (whole,))
+            sizes = Tuple(tuple(self._size(i) for axis in self.inside[tensor] for i in axis))
+            return MethodCall(code, "reshape", (sizes,))
         # Last axis first if positions count from the start, first axis first if from the end.
         before, after = self._composites(tensor)
         for place, axis in (*reversed(before), *after):
-            sizes = Shape(tuple(self.shapes.size(i.extent) for i in axis))
+            sizes = Tuple(tuple(self.shapes.size(i.extent) for i in axis))
             code = unflattened(code, place, sizes)
         return code
 

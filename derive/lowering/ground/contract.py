@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 
 from derive.algebra.expr import Index
-from derive.lowering.ground.value import Frame, Indices, Value, broadcast, place_number, shape_of
+from derive.lowering.ground.value import Frame, Indices, Value, broadcast, place_number
 from derive.lowering.ground.views import flattened, unflattened
-from derive.program.torch_ir import Attribute, Binary, Code, FunctionCall, Name, Tuple, literal
+from derive.program.torch_ir import Attribute, Binary, Code, Dim, FunctionCall, Name, Tuple, literal
 
 
 def elementwise_product(frame: Frame, a: Value, b: Value, order: Indices) -> Value:
@@ -238,7 +238,7 @@ def _split_runs(frame: Frame, value: Value, runs: Sequence[tuple[Index, ...]]) -
     for n, i in reversed(list(enumerate(value.indices))):
         if i in parts:
             at = place_number(frame, value.axes, n)
-            code = unflattened(code, at, shape_of(parts[i]))
+            code = unflattened(code, at, Tuple(tuple(Dim(x.extent) for x in parts[i])))
             axes[n : n + 1] = parts[i]
     return replace(value, code=code, axes=tuple(axes))
 

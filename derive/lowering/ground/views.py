@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from derive.program.torch_ir import Attribute, Code, Literal, MethodCall, Name, Shape, literal
+from derive.program.torch_ir import Attribute, Code, Literal, MethodCall, Name, Tuple, literal
 
 
 def flattened(code: Code, start: int, end: int) -> Code:
@@ -25,7 +25,7 @@ def flattened(code: Code, start: int, end: int) -> Code:
     taken = _unflatten_of(code)
     if taken is not None and (taken[1] < 0) == (start < 0):
         x, at, sizes = taken
-        first, more = _end_distance(at), len(sizes.axes) - 1
+        first, more = _end_distance(at), len(sizes.items) - 1
         if low <= first and first + more <= high:
             return _flatten_range(x, low, high - more, start < 0)
         if high < first:
@@ -42,7 +42,7 @@ def flattened(code: Code, start: int, end: int) -> Code:
     return MethodCall(code, "flatten", (literal(start), literal(end)))
 
 
-def unflattened(code: Code, at: int, sizes: Shape) -> Code:
+def unflattened(code: Code, at: int, sizes: Tuple) -> Code:
     """Return the code with the axis ``at`` split into these sizes."""
     return MethodCall(code, "unflatten", (literal(at), sizes))
 
@@ -83,9 +83,9 @@ def _flatten_range(code: Code, low: int, high: int, from_end: bool) -> Code:
     return flattened(code, min(ends), max(ends))
 
 
-def _unflatten_of(code: Code) -> tuple[Code, int, Shape] | None:
+def _unflatten_of(code: Code) -> tuple[Code, int, Tuple] | None:
     match code:
-        case MethodCall(x, "unflatten", (at, Shape() as sizes)):
+        case MethodCall(x, "unflatten", (at, Tuple() as sizes)):
             position = _literal_integer(at)
             return None if position is None else (x, position, sizes)
     return None

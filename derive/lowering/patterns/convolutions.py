@@ -14,7 +14,7 @@ from derive.algebra.affine import Polynomial
 from derive.algebra.expr import Expr, Index
 from derive.calculus.lets import layout
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Indices, NeedsFlatGroups, Value, axis_size, shape_of
+from derive.lowering.ground.value import Indices, NeedsFlatGroups, Value, axis_size
 from derive.lowering.ground.views import flattened, unflattened
 from derive.lowering.ground.windows import ONE, ZERO, number_of, pad
 from derive.lowering.patterns.unfold import Sliding, fit_windows
@@ -225,7 +225,7 @@ def _from_part_axes(
         if not part:
             code = MethodCall(code, "squeeze", (literal(n),))
         elif len(part) > 1:
-            code = unflattened(code, n, shape_of(part))
+            code = unflattened(code, n, Tuple(tuple(Dim(i.extent) for i in part)))
     return Value(code, (*(i for part in parts for i in part), *axes))
 
 

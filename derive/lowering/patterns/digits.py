@@ -17,7 +17,7 @@ from derive.algebra.affine import Polynomial, polynomial
 from derive.algebra.expr import Call, Expr, Guard, Index
 from derive.algebra.inequalities import Bounds
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import Value, place_number, shape_of, zeros
+from derive.lowering.ground.value import Value, place_number, zeros
 from derive.lowering.ground.views import flattened
 from derive.lowering.ground.windows import (
     ONE,
@@ -29,7 +29,7 @@ from derive.lowering.ground.windows import (
     zero_padded,
 )
 from derive.lowering.patterns.scatter_elements import Placed, Placement
-from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, literal
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
 _MOST_TERMS = 24
 
@@ -81,7 +81,8 @@ def read_digits(scope: Scope, r: AxisRead) -> Value | None:
     if code is None:
         return None
     if len(found.indices) > 1:
-        code = MethodCall(code, "unflatten", (r.place, shape_of(found.indices)))
+        sizes = Tuple(tuple(Dim(i.extent) for i in found.indices))
+        code = MethodCall(code, "unflatten", (r.place, sizes))
     return replace(r.value, code=code).at(r.n, *found.indices)
 
 
@@ -200,5 +201,6 @@ def at_digits(scope: Scope, p: Placement) -> Placed | None:
     value = p.source
     if (start, after) != (ZERO, ZERO):
         value = zero_padded(scope, value, n, number_of(scope, start), number_of(scope, after))
+    sizes = Tuple(tuple(Dim(i.extent) for i in axes))
     place = scope.frame.position(value.axes, n)
-    return value.call("unflatten", place, shape_of(axes)).at(n, *axes), False
+    return value.call("unflatten", place, sizes).at(n, *axes), False

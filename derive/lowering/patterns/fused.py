@@ -21,7 +21,7 @@ from derive.algebra.expr import Expr, Mul, Num, Reduce, free_indices
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.ground.views import flattened
-from derive.program.torch_ir import Binary, Code, FunctionCall, Keyword, Literal, MethodCall, Shape
+from derive.program.torch_ir import Binary, Code, FunctionCall, Keyword, Literal, MethodCall, Tuple
 from derive.program.torch_ops import ADDED_PRODUCTS
 
 
@@ -60,9 +60,9 @@ def biased(scope: Scope, value: Value, bias: Value) -> Value | None:
     """Return value + bias as one call, if value is a convolution and bias has only its channels."""
     match value.code:
         case MethodCall(
-            FunctionCall(name, (x, w, *how)) as call, "unflatten", (_, Shape() as sizes) as split
+            FunctionCall(name, (x, w, *how)) as call, "unflatten", (_, Tuple(sizes)) as split
         ):
-            count = len(sizes.axes)
+            count = len(sizes)
         case FunctionCall(name, (x, w, *how)) as call:
             split, count = (), 1
         case _:

@@ -28,10 +28,10 @@ from derive.algebra.expr import (
 from derive.algebra.substitution import substitute
 from derive.calculus.equality_rules import range_of
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.value import ZERO, Added, Indices, Value, axis_size
+from derive.lowering.ground.value import ZERO, Added, Indices, Value
 from derive.lowering.ground.windows import padded_along
 from derive.notation.operation import Kind
-from derive.program.torch_ir import Binary, Code, FunctionCall, MethodCall, Shape, Tuple, literal
+from derive.program.torch_ir import Binary, Code, Dim, FunctionCall, MethodCall, Tuple, literal
 
 _SPARSEST = 4
 """A block has at most this many positions per case."""
@@ -82,11 +82,11 @@ def _block(scope: Scope, axes: tuple[Index, ...], cases: Cases, order: Indices) 
     code: Code = FunctionCall(name, (Tuple(tuple(codes)), place))
     if len(axes) > 1:
         at_end = scope.frame.position((*around[:n], axes[-1], *around[n:]), n)
-        code = MethodCall(code, "unflatten", (at_end, Shape(tuple(map(literal, lengths)))))
+        code = MethodCall(code, "unflatten", (at_end, Tuple(tuple(map(literal, lengths)))))
     value = Value(code, layout, kind)
     amounts = {}
     for m, (i, size, (first, last)) in enumerate(zip(axes, sizes, spans, strict=True)):
-        after = Binary("-", axis_size(i), literal(last + 1))
+        after = Binary("-", Dim(i.extent), literal(last + 1))
         behind = after if size is None else literal(int(size) - last - 1)
         if first or behind is not literal(0):
             amounts[n + m] = literal(first), behind

@@ -3,18 +3,19 @@
 from kit.lowered import assert_code
 
 from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
-from derive.program.torch_ir import Literal, MethodCall, Name, Shape, text
+from derive.program.torch_ir import Literal, MethodCall, Name, Tuple, text
 
 x, y = Name("x"), Name("y")
 ONES = (Literal("0"), Literal("1"))
-SIZES = Shape((Literal("2"), Literal("3")))
+SIZES = Tuple((Literal("2"), Literal("3")))
 
 
 def test_what_was_taken_apart_is_put_together_by_leaving_it():
     apart = unflattened(x, 1, SIZES)
-    assert apart is MethodCall(x, "unflatten", (Literal("1"), SIZES))
-    assert flattened(apart, 1, 2) is x and flattened(x, 1, 1) is x
+    assert text(apart) == "x.unflatten(1, (2, 3))"
+    assert flattened(apart, 1, 2) is x
     assert text(flattened(x, 0, 1)) == "x.flatten(0, 1)"
+    assert flattened(x, 1, 1) is x
 
 
 def test_a_view_is_known():

@@ -87,7 +87,8 @@ BIASES = {
     "y[n,g,o,t] = b[g,o] + d[o] + sum[c,k](x[n,g,c,t+k]*w[g,o,c,k])": [
         (
             "y = torch.nn.functional.conv1d(x.flatten(1, 2), w.flatten(0, 1), "
-            "b.flatten(0, 1), groups=x.shape[1]).unflatten(1, b.shape) + d.unsqueeze(1)"
+            "b.flatten(0, 1), groups=x.shape[1]).unflatten(1, (x.shape[1], w.shape[1])) +"
+            " d.unsqueeze(1)"
         )
     ],
     "op f(x[n,c,u], w[o,c,k], b[o], d[n,o]) -> y\n"
