@@ -276,7 +276,7 @@ def test_a_mistake_is_shown_mended_and_the_code_is_copied_and_run(address):
         code = page.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
         runs(code)
         page.find_element("css selector", "#cost summary").click()
-        assert "flops 2·i 6·i" in page.find_element("css selector", "#cost table").text
+        assert "flops 2·i 4·i" in page.find_element("css selector", "#cost table").text
         link = page.current_url
         page.get("about:blank")
         page.get(link)
