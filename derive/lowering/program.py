@@ -15,9 +15,11 @@ from derive.algebra.poly import as_atom
 from derive.algebra.squares import RobustCenter
 from derive.calculus.adjoint import active_equations
 from derive.kernels.attention import Attentions
+from derive.kernels.axis_patterns import Floats, Short
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import (
     Pattern,
+    Plain,
     SingleKernels,
     backward_rows,
     forward_rows,
@@ -110,8 +112,7 @@ class _Planner:
         given, every = own, own if every is given else every
         named = Statistics(given.lets).named
         norms = [NormalizationPattern(NORMALISATIONS, named, back) for back in (False, True)]
-        known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
-        ahead, back = (SingleKernels(rows(*known)) for rows in (forward_rows, backward_rows))
+        ahead, back = (single_kernels(given, rows) for rows in (forward_rows, backward_rows))
         optional = [t.name for t in given.op.inputs if t.default is not None]
         means = Attentions({})
         keeps = keeps and available is None
@@ -186,7 +187,7 @@ class _Planner:
             given = replace(given, frames=MeansFrame)
         held = Offer({n: v for n, v in self.forward.offered.values.items() if n in kept})
         stored = self.forward.stored
-        smooth = [smooth_kernels(given)]
+        smooth = [single_kernels(given, smooth_rows)]
         parts = given, self.body, outputs, held, stored
         return lower_backward(BackwardInput(*parts, smooth, smooth=True, kept=others))
 
@@ -229,16 +230,11 @@ class _Planner:
         return plain
 
 
-def backward_kernels(given: LoweringInput) -> SingleKernels:
-    """Return the kernels with one result that a first-order backward may call."""
-    known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
-    return SingleKernels(backward_rows(*known))
-
-
-def smooth_kernels(given: LoweringInput) -> SingleKernels:
-    """Return the kernels that a backward of any order may call."""
-    known = short_axes(given.op, given.lets), float_axes(given.op, given.lets)
-    return SingleKernels(smooth_rows(*known))
+def single_kernels(
+    given: LoweringInput, rows: Callable[[Short, Floats], Sequence[Plain]]
+) -> SingleKernels:
+    """Return these kernels with one result, for the tensors of this operation."""
+    return SingleKernels(rows(short_axes(given.op, given.lets), float_axes(given.op, given.lets)))
 
 
 def active(given: LoweringInput) -> set[str]:

@@ -16,17 +16,17 @@ from difflib import SequenceMatcher
 
 from derive.algebra.expr import Expr, Iverson, tensors
 from derive.calculus.adjoint import Adjoint
+from derive.kernels.recognise import backward_rows, smooth_rows
 from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.lowering_input import LoweringInput, noted_patterns
 from derive.lowering.program import (
     Lowered,
     active,
-    backward_kernels,
     constants,
     count_operations,
     has_kernels,
-    smooth_kernels,
+    single_kernels,
 )
 from derive.lowering.saved_values import Offer
 from derive.program.program import Program, with_first_order
@@ -114,7 +114,7 @@ def _through(
     saved = {s.name for s in first.saved}
     held = [n for n in constants(given, offered) if said(n) in saved]
     read = Offer({n: offered.values[n] for n in (*held, *names)})
-    smooth = [smooth_kernels(given)]
+    smooth = [single_kernels(given, smooth_rows)]
     with suppress(NeedsFlatGroups):
         request = BackwardInput(given, body, outputs, read, stored, smooth, True, pulled=pulled)
         made = lower_backward(request)
@@ -126,7 +126,7 @@ def _through(
         if not masked:
             return
         alike = not has_kernels(first)
-        kernels = smooth if alike else [backward_kernels(given)]
+        kernels = smooth if alike else [single_kernels(given, backward_rows)]
         same = lower_backward(replace(request, offer=offered, kernels=kernels, smooth=alike))
         few = count_operations(same) <= _MORE_OPERATIONS * count_operations(first)
         if few and _reads_cotangents(given, same, pulled):
