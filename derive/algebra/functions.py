@@ -210,12 +210,12 @@ class ScalarFunction:
     name, ``head`` is its class in `derive.notation.heads`, with docstring ``about``. A function
     that is not ``written`` is not part of the notation.
 
-    Its values lie between ``least`` and ``most``, exclusive if ``open``, and its first argument
-    must lie within ``domain``. Its ``parity`` is 1 if f(-x) = f(x), and -1 if f(-x) = -f(x). It is
-    ``total`` if value and derivatives are finite at all real arguments, except where it
-    ``overflows`` at arguments of moderate size. It is ``linear`` if it grows no faster than its
-    arguments. It is ``whole`` if its value is an integer for integer
-    arguments, and ``steps`` if it always is.
+    Its values lie between ``least`` and ``most``, exclusive if ``open``. Its first argument must
+    lie within ``domain``, and its last must not be 0 if it ``divides``. Its ``parity`` is 1 if
+    f(-x) = f(x), and -1 if f(-x) = -f(x). It is ``total`` if value and derivatives are finite at
+    all real arguments, except where it ``overflows`` at arguments of moderate size. It is
+    ``linear`` if it grows no faster than its arguments. It is ``whole`` if its value is an integer
+    for integer arguments, and ``steps`` if it always is.
     """
 
     name: str
@@ -230,6 +230,7 @@ class ScalarFunction:
     open: bool = False
     total: bool = True
     domain: tuple[float, float] | None = None
+    divides: bool = False
     parity: int = 0
     overflows: bool = False
     linear: bool = False
@@ -294,6 +295,7 @@ _ODD: Mapping[str, Any] = {"parity": -1}
 _POSITIVE: Mapping[str, Any] = {"least": 0, "open": True}
 _ABOVE_0: Mapping[str, Any] = {"total": False, "domain": (0, math.inf)}
 _WITHIN_1: Mapping[str, Any] = {"total": False, "domain": (-1, 1)}
+_DIVIDES: Mapping[str, Any] = {"total": False, "divides": True}
 _KEEPS: Mapping[str, Any] = {"linear": True, "whole": True}
 _STEPS: Mapping[str, Any] = {**_KEEPS, "steps": True}
 _LARGER = "The larger of two numbers; in a tie both have half of the gradient."
@@ -407,10 +409,10 @@ _ROWS = (
     _n_ary(
         *("remainder", np.mod, (one, remainder_y)),
         "x - y*floor(x/y), which has the sign of y.",
-        total=False,
+        **_DIVIDES,
     ),
     _n_ary(
-        *("fmod", np.fmod, (one, fmod_y)), "x - y*trunc(x/y), which has the sign of x.", total=False
+        *("fmod", np.fmod, (one, fmod_y)), "x - y*trunc(x/y), which has the sign of x.", **_DIVIDES
     ),
     _unary(
         "detach",
@@ -451,8 +453,8 @@ _ROWS = (
     _n_ary(
         *("polygamma", elementwise(polygamma), (zero, polygamma_x)),
         sympy="polygamma",
-        total=False,
         written=False,
+        **_DIVIDES,
     ),
     # Of integers only, rounded towards minus infinity; a step, so its slope is 0.
     _n_ary("floordiv", np.floor_divide, (zero, zero), torch="floor_divide", written=False),

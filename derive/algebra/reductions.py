@@ -121,7 +121,7 @@ _ROWS = (
     Reduction(
         *("amax", "ReduceAmax", "top", -_INF, -_INF),
         "The maximum of f; ties share its gradient evenly, as in torch.amax.",
-        cumulative="rt.running_max",
+        cumulative="rt.running_amax",
         any_axes=True,
         sign=1,
         gradient="shared",
@@ -130,7 +130,7 @@ _ROWS = (
     Reduction(
         *("amin", "ReduceAmin", "bottom", _INF, _INF),
         "The minimum of f; ties share its gradient evenly, as in torch.amin.",
-        cumulative="rt.running_max",
+        cumulative="rt.running_amax",
         any_axes=True,
         sign=-1,
         gradient="shared",

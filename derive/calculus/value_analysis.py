@@ -171,7 +171,7 @@ class ValueFacts:
         if row.total:
             return True
         if row.domain is None:
-            return any(self.facts(a).nonzero for a in e.args)
+            return any(self.facts(a).nonzero for a in (e.args[-1:] if row.divides else e.args))
         (low, high), first = row.domain, self.facts(e.args[0])
         above = first.positive if low == 0 else first.low > low
         return above and (high == inf or first.high < high)

@@ -392,7 +392,8 @@ def _setup_context_lines(op: Operation, program: Program) -> list[str]:
     if may_be_none(program):
         lines.append("ctx.set_materialize_grads(False)")
     if program.pulled:
-        lines.append(f"ctx.{KEPT_SHAPE} = {program.outputs[0]}.shape")
+        (pulled,) = (o for o, cotangent in program.cotangents if cotangent is not None)
+        lines.append(f"ctx.{KEPT_SHAPE} = {pulled}.shape")
     # What nothing else reads is only an attribute.
     outer = {line.name for line in setup if line.name in kept} - inner - saved
     own = [replace(x, name=f"ctx.{x.name}") if x.name in outer else x for x in setup]

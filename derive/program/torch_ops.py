@@ -356,7 +356,8 @@ _ROWS = (
     _fresh("hardsigmoid", slips=True),  # 1/6 in single precision
     _scans("rt.exclusive_prod", Alias.FRESH_VIEW, before=flop_rules.before_others),
     _scans("rt.exclusive_cumprod", Alias.FRESH_VIEW, before=flop_rules.before_product, slips=True),
-    _scans("rt.running_max", Alias.FRESH, slips=True),  # to the last of equal elements
+    # The last of equal elements has the tangent.
+    *(_scans(f"rt.running_{name}", Alias.FRESH, slips=True) for name in ("max", "amax")),
     _scans("rt.running_argmax", Alias.FRESH_VIEW, kind="int"),
     *(
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)

@@ -31,9 +31,25 @@ def exclusive_cumprod(x, dim):
     return torch.cat((one, x[..., :-1]), -1).cumprod(-1).movedim(-1, dim)
 
 
-def running_max(x, dim):
-    """The maximum of all elements up to each one along dim."""
+def running_max(x, dim, reverse=False):
+    """The maximum of all elements up to, or from, each one along dim, as torch.max."""
+    if torch.is_grad_enabled():
+        # The gradient of cummax goes to the last of equal elements.
+        return x.gather(dim, running_argmax(x, dim, reverse))
+    if reverse:
+        return x.flip(dim).cummax(dim).values.flip(dim)
     return x.cummax(dim).values
+
+
+def running_amax(x, dim, reverse=False):
+    """running_max with a gradient that equal elements share, as torch.amax."""
+    if not torch.is_grad_enabled():
+        return running_max(x, dim, reverse)
+    x = x.movedim(dim, -1)
+    places = positions(x.shape[-1], x)
+    places = -places if reverse else places
+    read = places <= places.unsqueeze(1)
+    return torch.where(read, x.unsqueeze(-2), -math.inf).amax(-1).movedim(-1, dim)
 
 
 def running_argmax(x, dim, reverse=False):

@@ -116,10 +116,12 @@ DEFINED = (
     "mean[k](w[i,k])",
     "where(log(x[i]) > 0, x[i], 0)",
     "x[i]/size(k)",
+    "fmod(x[i], 2 + cos(x[i]))",
 )
 UNDEFINED = (
     "log(x[i])",
     "1/x[i]",
+    "fmod(3, x[i])",
     "tanh(1/x[i])",
     "sqrt(x[i]**2)",
     "max[k](where(w[i,k] > 0, w[i,k], -inf))",

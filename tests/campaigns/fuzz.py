@@ -60,9 +60,9 @@ def _each(work: Callable[[int], Result], seeds: range) -> list[Result]:
     return [work(seed) for seed in seeds]
 
 
-def small(result: Result, writer: Writer) -> str:
+def small(result: Result, second_order: bool | None, writer: Writer) -> str:
     """A short program that fails as this one does."""
-    program, checks = writer(result.seed), drawn(result.seed)
+    program, checks = writer(result.seed), drawn(result.seed, second_order)
     kind, start = tried(program, checks).kind, result.detail[:25]
 
     def fails(other: Program) -> bool:
@@ -99,13 +99,15 @@ def main() -> int:
     kinds: Counter[str] = Counter()
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     start = time.perf_counter()
-    for result in examined(seeds, chosen.jobs, chosen.second_order or None, writer):
+    second_order = chosen.second_order or None
+    for result in examined(seeds, chosen.jobs, second_order, writer):
         kinds[result.kind] += 1
         if result.failed or result.kind == "unsupported" or chosen.verbose:
             print(f"seed {result.seed}: {result.kind}: {result.detail}")
             print("    " + writer(result.seed).text.replace("\n", "\n    "), flush=True)
         if result.failed and chosen.shrink:
-            print("    shrunk: " + small(result, writer).replace("\n", "\n    "), flush=True)
+            shorter = small(result, second_order, writer).replace("\n", "\n    ")
+            print(f"    shrunk: {shorter}", flush=True)
         if sum(kinds.values()) % 1000 == 0:
             seconds = time.perf_counter() - start
             print(f"{summary(kinds)}; {seconds:.0f} s, next --seed {result.seed + 1}",

@@ -52,9 +52,7 @@ def examine(
     program of a seed, and with ``sample`` the same one on other values.
     """
     program = writer(seed)
-    checks = drawn(seed)
-    if second_order is not None:
-        checks = checks | {"second"} if second_order else checks - {"second"}
+    checks = drawn(seed, second_order)
     result = tried(program, checks)
     if result.failed and result.kind not in BEFORE and not program.exact:
         again = tried(writer(seed, sample=1), checks)
@@ -68,10 +66,13 @@ def load(op: Operation) -> Any:
     return loaded(op.name, source(op))
 
 
-def drawn(seed: int) -> set[str]:
+def drawn(seed: int, second_order: bool | None = None) -> set[str]:
     """The checks that the program of that seed gets besides values and gradients."""
     draw = random.Random(f"checks {seed}")
-    return {check for check, share in SHARES.items() if draw.random() < share}
+    checks = {check for check, share in SHARES.items() if draw.random() < share}
+    if second_order is None:
+        return checks
+    return checks | {"second"} if second_order else checks - {"second"}
 
 
 def _as_inferred(program: Program, op: Operation) -> Program:
@@ -156,7 +157,7 @@ BEFORE = {"crash", "rejected"}
 """Kinds that no values make."""
 SHARES = {
     "differences": 0.05,
-    "second": 0.1,
+    "second": 0.3,
     "vmap": 0.07,
     "forward": 0.07,
     "missing": 0.3,

@@ -1,5 +1,7 @@
 """A graph leads through what the forward keeps: no input for it alone, nor a second text."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -263,4 +265,20 @@ def test_a_gradient_of_one_input_and_one_taken_twice_are_the_same(name):
             for keep in (True, False):
                 found += torch.autograd.grad(total, leaves, retain_graph=keep)
         results.append(found)
+    torch.testing.assert_close(*results)
+
+
+def test_a_missing_cotangent_is_zero_with_the_shape_of_its_own_output():
+    """Positions are the first output, and have none."""
+    text = LOSSES["smoothed"][0].replace("-> y", "-> places, y").replace("y = -mean[n]", "y[n] = -")
+    op = parse(f"{text}\nplaces[k] = 5 - k")
+    assert "rt.filled(" in source(op, standalone=False)
+    x, t = _given("smoothed")
+    results = []
+    for f in (
+        lambda *given: load(op)(*given)[1],
+        partial(F.cross_entropy, label_smoothing=0.1, reduction="none"),
+    ):
+        (first,) = torch.autograd.grad(f(x, t).sum(), x, create_graph=True)
+        results.append((first, *torch.autograd.grad(first.sin().sum(), x)))
     torch.testing.assert_close(*results)

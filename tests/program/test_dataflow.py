@@ -85,7 +85,8 @@ torch._softmax_backward_data(x, y, 1, x.dtype); torch._log_softmax_backward_data
 torch.nn.functional.softshrink(x); torch.nn.functional.smooth_l1_loss(x, y, reduction="none");
 torch.nn.functional.huber_loss(x, y, reduction="none"); torch.nn.functional.hardsigmoid(x);
 rt.exclusive_prod(x - x, 0); rt.exclusive_prod(alone, 1); rt.exclusive_cumprod(x, 0);
-rt.exclusive_cumprod(alone, 1); rt.running_max(x, 1); rt.running_argmax(x, 0);
+rt.exclusive_cumprod(alone, 1); rt.running_max(x, 1); rt.running_amax(x, 0, True);
+rt.running_argmax(x, 0);
 rt.running_argmax(alone, 1, True); rt.linear_recurrence(x, y, 0);
 rt.linear_recurrence(alone, alone, 1, reverse=True); rt.adjoint_recurrence(x, y, 0, reverse=True);
 rt.adjoint_recurrence(alone, alone, 1); rt.circular_convolution(x, y, 0);

@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_151,
     "derive/tracing": 11_314,
     "templates": 2_140,
-    "tests": 73_215,
+    "tests": 73_256,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -215,12 +215,12 @@ def cumulative_reduction(scope: Scope, let: Let) -> Value | None:
         return _cumulative_call(scope, scope.as_float(value), along, name)
     sign = let.reduction.sign
     value = _signed(scope.as_float(value) if value.kind == "bool" else value, sign)
-    if let.reduction.part != "indices":
-        return _signed(_cumulative_call(scope, value, along, name), sign)
     n = value.axes.index(along.binder)
     args = [value.code, scope.frame.position(value.axes, n)]
     code = FunctionCall(name, (*args, *[Name("True")] * along.is_reversed))
-    return replace(value, code=code, kind="int").at(n, along.index)
+    found = replace(value, code=code).at(n, along.index)
+    is_position = let.reduction.part == "indices"
+    return replace(found, kind="int") if is_position else _signed(found, sign)
 
 
 def _signed(value: Value, sign: int) -> Value:
@@ -236,9 +236,8 @@ def _cumulative_call(scope: Scope, value: Value, along: Running, name: str) -> V
     if shifted:
         value = zero_padded(scope, value, n, literal(1), literal(0))
     if along.is_strict and not shifted:
-        name = "rt.exclusive_cumprod"
-    if name.startswith("rt."):
-        value = replace(value, code=FunctionCall(name, (value.code, place)))
+        code = FunctionCall("rt.exclusive_cumprod", (value.code, place))
+        value = replace(value, code=code)
     else:
         value = value.call(name, place)
     if shifted:

@@ -294,3 +294,21 @@ def test_a_product_of_sums_under_conditions_makes_no_pairs(text):
     op = parse(text)
     assert SQUARES[text] in source_without_reuse(op)
     assert [check for check in checks_of(op, load(op)) if not check.ok] == []
+
+
+@pytest.mark.parametrize("sign", ["<=", ">="])
+@pytest.mark.parametrize("kind", ["max", "min", "amax", "amin"])
+def test_of_equal_elements_the_second_derivative_has_those_of_the_first(kind, sign):
+    f = load(made(f"op f(A[k]) -> y\ny[k] = {kind}[l | l{sign}k](A[l]**2)*A[k]**3"))
+
+    def plain(A):
+        parts = [A[: k + 1] if sign == "<=" else A[k:] for k in range(len(A))]
+        tops = [getattr(part.square(), kind)(0) for part in parts]
+        return torch.stack([top.values if kind in ("max", "min") else top for top in tops]) * A**3
+
+    for A in torch.randint(-2, 3, (8, 6), generator=torch.Generator().manual_seed(0)).double():
+        A.requires_grad_()
+        sums = (g(A).sin().sum() for g in (f, plain))
+        slopes = [torch.autograd.grad(y, A, create_graph=True)[0] for y in sums]
+        torch.testing.assert_close(*slopes)
+        torch.testing.assert_close(*(torch.autograd.grad(x.sin().sum(), A)[0] for x in slopes))
