@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₒₖ [0 ≤ dilation·k + t < size(t)]·G[n,o,dilation·k + t]·weight[o,c,k]
-    grad_weight[o,c,k] = Σₙₜ [t − dilation·k ≥ 0]·G[n,o,t]·input[n,c,t − dilation·k]
+    grad_input[n,c,t] = Σ[o,k | 0 ≤ dilation·k + t < size(t)] G[n,o,dilation·k + t]·weight[o,c,k]
+    grad_weight[o,c,k] = Σ[n,t | t − dilation·k ≥ 0] G[n,o,t]·input[n,c,t − dilation·k]
     grad_bias[o] = Σₙₜ G[n,o,t]
 """
 # mypy: ignore-errors

@@ -9,8 +9,8 @@
 Gradients, where G is the cotangent of output:
 
     grad_S[*b,i,j] = 1/total[*b,i]·Σₑ G[*b,i,e]·(value[*b,j,e] − output[*b,i,e])
-    grad_query[*b,i,d] = exp(min(query[*b,i,d], 0))·Σⱼ [j ≤ i]·grad_S[*b,i,j]·psi[*b,j,d]
-    grad_key[*b,j,d] = exp(min(key[*b,j,d], 0))·Σᵢ [j ≤ i]·grad_S[*b,i,j]·phi[*b,i,d]
+    grad_query[*b,i,d] = exp(min(query[*b,i,d], 0))·Σ[j | j ≤ i] grad_S[*b,i,j]·psi[*b,j,d]
+    grad_key[*b,j,d] = exp(min(key[*b,j,d], 0))·Σ[i | j ≤ i] grad_S[*b,i,j]·phi[*b,i,d]
     grad_value[*b,j,e] = Σᵢ G[*b,i,e]·S[*b,i,j]/total[*b,i]
 """
 # mypy: ignore-errors

@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,t] = Σₒₖᵤ δ[t,dilation·k + stride·u − padding]·G[n,o,u]·weight[o,c,k]
-    grad_weight[o,c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,o,u]·input[n,c,stride·u + dilation·k − padding]
+    grad_weight[o,c,k] = Σ[n,u | 0 ≤ stride·u + dilation·k − padding < size(t)] G[n,o,u]·input[n,c,stride·u + dilation·k − padding]
     grad_bias[o] = Σₙᵤ G[n,o,u]
 """
 # mypy: ignore-errors

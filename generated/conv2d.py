@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,h,w] = Σ[o,i,j,x,y] δ[h,dilation·i + stride·x − padding]·δ[w,dilation·j + stride·y − padding]·G[n,o,x,y]·weight[o,c,i,j]
-    grad_weight[o,c,i,j] = Σ[n,x,y] [0 ≤ stride·x + dilation·i − padding < size(h)]·[0 ≤ stride·y + dilation·j − padding < size(w)]·G[n,o,x,y]·input[n,c,stride·x + dilation·i − padding,stride·y + dilation·j − padding]
+    grad_weight[o,c,i,j] = Σ[n,x,y | 0 ≤ stride·x + dilation·i − padding < size(h) and 0 ≤ stride·y + dilation·j − padding < size(w)] G[n,o,x,y]·input[n,c,stride·x + dilation·i − padding,stride·y + dilation·j − padding]
     grad_bias[o] = Σ[n,x,y] G[n,o,x,y]
 """
 # mypy: ignore-errors

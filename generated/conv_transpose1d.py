@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₒₖᵤ [u = dilation·k + stride·t − padding]·G[n,o,u]·weight[c,o,k]
-    grad_weight[c,o,k] = Σₙₜᵤ [u = stride·t + dilation·k − padding]·G[n,o,u]·input[n,c,t]
+    grad_input[n,c,t] = Σ[o,k,u | u = dilation·k + stride·t − padding] G[n,o,u]·weight[c,o,k]
+    grad_weight[c,o,k] = Σ[n,t,u | u = stride·t + dilation·k − padding] G[n,o,u]·input[n,c,t]
     grad_bias[o] = Σₙᵤ G[n,o,u]
 """
 # mypy: ignore-errors

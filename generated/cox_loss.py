@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of loss:
 
-    grad_log_hazard[n] = G·(Σₘ [some[m]]·[event[m]]·[time[m] ≤ time[n]]·exp(log_hazard[n] − at_risk[m]) − [event[n]])/(Σₘ [event[m]])
+    grad_log_hazard[n] = G·(Σ[m | some[m] and event[m] and time[m] ≤ time[n]] exp(log_hazard[n] − at_risk[m]) − [event[n]])/(Σₘ [event[m]])
     grad_time[n] = 0
 
 where
@@ -14,8 +14,8 @@ where
 
 Tangents, where d_log_hazard is the tangent of log_hazard:
 
-    d_at_risk[n] = [some[n]]·Σₙ′ [time[n] ≤ time[n′]]·d_log_hazard[n′]·exp(log_hazard[n′] − at_risk[n])
-    d_loss = −1/(Σₙ [event[n]])·Σₙ [event[n]]·(d_log_hazard[n] − d_at_risk[n])
+    d_at_risk[n] = [some[n]]·Σ[n′ | time[n] ≤ time[n′]] d_log_hazard[n′]·exp(log_hazard[n′] − at_risk[n])
+    d_loss = −1/(Σₙ [event[n]])·Σ[n | event[n]] (d_log_hazard[n] − d_at_risk[n])
 
 where
 

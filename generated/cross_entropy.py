@@ -9,7 +9,7 @@
 Gradients, where G is the cotangent of loss:
 
     grad_input[n,c,*q] = [target[n,*q] ≠ ignore_index]·G[n,*q]·(exp(F[n,c,*q])·((1 − label_smoothing)·weight[target[n,*q]] + label_smoothing·mean[c′](weight[c′])) − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c] − label_smoothing·weight[c]/size(c))
-    grad_weight[c] = −Σ[n,*q] [target[n,*q] ≠ ignore_index]·G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
+    grad_weight[c] = −Σ[n,*q | target[n,*q] ≠ ignore_index] G[n,*q]·F[n,c,*q]·((1 − label_smoothing)·δ[c,target[n,*q]] + label_smoothing/size(c))
 
 torch differentiates total, count and average.
 

@@ -4,21 +4,21 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_input[*p,k,*q] = product[*p,k,*q]·Σₗ [k ≤ l]·G[*p,l,*q]·product2[*p,l,k,*q]
+    grad_input[*p,k,*q] = product[*p,k,*q]·Σ[l | k ≤ l] G[*p,l,*q]·product2[*p,l,k,*q]
 
 where
 
     product[*p,l′,*q] = Π[l | l < l′] input[*p,l,*q]
-    product2[*p,k,l′,*q] = Π[l | l′ < l and l ≤ k] input[*p,l,*q]
+    product2[*p,k,l′,*q] = Π[l | l′ < l ≤ k] input[*p,l,*q]
 
 Tangents, where d_input is the tangent of input:
 
-    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_input[*p,k′,*q]·product[*p,k′,*q]·product2[*p,k,k′,*q]
+    d_F[*p,k,*q] = Σ[k′ | k′ ≤ k] d_input[*p,k′,*q]·product[*p,k′,*q]·product2[*p,k,k′,*q]
 
 where
 
     product[*p,l′,*q] = Π[l | l < l′] input[*p,l,*q]
-    product2[*p,k,l′,*q] = Π[l | l′ < l and l ≤ k] input[*p,l,*q]
+    product2[*p,k,l′,*q] = Π[l | l′ < l ≤ k] input[*p,l,*q]
 """
 # mypy: ignore-errors
 

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_input[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]
+    grad_input[*p,k,*q] = Σ[l | k ≤ l] G[*p,l,*q]
 """
 # mypy: ignore-errors
 

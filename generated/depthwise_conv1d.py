@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,t] = Σₖᵤ δ[t,dilation·k + stride·u − padding]·G[n,c,u]·weight[c,k]
-    grad_weight[c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,c,u]·input[n,c,stride·u + dilation·k − padding]
+    grad_weight[c,k] = Σ[n,u | 0 ≤ stride·u + dilation·k − padding < size(t)] G[n,c,u]·input[n,c,stride·u + dilation·k − padding]
     grad_bias[c] = Σₙᵤ G[n,c,u]
 """
 # mypy: ignore-errors

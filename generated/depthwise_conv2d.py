@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,h,w] = Σ[i,j,x,y] δ[h,dilation·i + stride·x − padding]·δ[w,dilation·j + stride·y − padding]·G[n,c,x,y]·weight[c,i,j]
-    grad_weight[c,i,j] = Σ[n,x,y] [0 ≤ stride·x + dilation·i − padding < size(h)]·[0 ≤ stride·y + dilation·j − padding < size(w)]·G[n,c,x,y]·input[n,c,stride·x + dilation·i − padding,stride·y + dilation·j − padding]
+    grad_weight[c,i,j] = Σ[n,x,y | 0 ≤ stride·x + dilation·i − padding < size(h) and 0 ≤ stride·y + dilation·j − padding < size(w)] G[n,c,x,y]·input[n,c,stride·x + dilation·i − padding,stride·y + dilation·j − padding]
     grad_bias[c] = Σ[n,x,y] G[n,c,x,y]
 """
 # mypy: ignore-errors

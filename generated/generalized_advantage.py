@@ -2,18 +2,18 @@
 
     next_value[n,t] = where(t + 1 < size(t), value[n,t + 1], last_value[n])
     delta[n,t] = reward[n,t] + gamma·[not done[n,t]]·next_value[n,t] − value[n,t]
-    advantage[n,t] = Σ[k | t ≤ k] delta[n,k]·Π[l | t ≤ l and l < k] gamma·lam·[not done[n,l]]
+    advantage[n,t] = Σ[k | t ≤ k] delta[n,k]·Π[l | t ≤ l < k] gamma·lam·[not done[n,l]]
 
 Gradients, where G is the cotangent of advantage:
 
-    grad_reward[n,t] = Σₖ [k ≤ t]·G[n,k]·product[n,k,t]
+    grad_reward[n,t] = Σ[k | k ≤ t] G[n,k]·product[n,k,t]
     grad_next_value[n,t] = gamma·[not done[n,t]]·grad_reward[n,t]
     grad_value[n,t] = [t ≥ 1]·grad_next_value[n,t − 1] − grad_reward[n,t]
-    grad_last_value[n] = Σₜ [1 + t ≥ size(t)]·grad_next_value[n,t]
+    grad_last_value[n] = Σ[t | 1 + t ≥ size(t)] grad_next_value[n,t]
 
 where
 
-    product[n,t,k] = Π[l | t ≤ l and l < k] gamma·lam·[not done[n,l]]
+    product[n,t,k] = Π[l | t ≤ l < k] gamma·lam·[not done[n,l]]
 """
 # mypy: ignore-errors
 

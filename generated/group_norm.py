@@ -7,7 +7,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,(g c),*q] = (G[n,(g c),*q]·weight[(g c)] − xhat[n,(g c),*q]·mean[*q′,c′](G[n,(g c′),*q′]·weight[(g c′)]·xhat[n,(g c′),*q′]) − mean[*q′,c′](G[n,(g c′),*q′]·weight[(g c′)]))/√(var[n,g] + eps)
+    grad_input[n,(g c),*q] = (G[n,(g c),*q]·weight[(g c)] − mean[*q′,c′](G[n,(g c′),*q′]·weight[(g c′)]) − xhat[n,(g c),*q]·mean[*q′,c′](G[n,(g c′),*q′]·weight[(g c′)]·xhat[n,(g c′),*q′]))/√(var[n,g] + eps)
     grad_weight[d] = Σ[n,*q] G[n,d,*q]·xhat[n,d,*q]
     grad_bias[d] = Σ[n,*q] G[n,d,*q]
 

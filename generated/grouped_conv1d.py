@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,(g c),t] = Σₖₒᵤ δ[t,dilation·k + stride·u − padding]·G[n,(g o),u]·weight[(g o),c,k]
-    grad_weight[(g o),c,k] = Σₙᵤ [0 ≤ stride·u + dilation·k − padding < size(t)]·G[n,(g o),u]·input[n,(g c),stride·u + dilation·k − padding]
+    grad_weight[(g o),c,k] = Σ[n,u | 0 ≤ stride·u + dilation·k − padding < size(t)] G[n,(g o),u]·input[n,(g c),stride·u + dilation·k − padding]
     grad_bias[(g o)] = Σₙᵤ G[n,(g o),u]
 """
 # mypy: ignore-errors

@@ -7,7 +7,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − xhat[n,c,*q]·mean[*q′](G[n,c,*q′]·xhat[n,c,*q′]) − mean[*q′](G[n,c,*q′]))/√(var[n,c] + eps)
+    grad_input[n,c,*q] = weight[c]·(G[n,c,*q] − mean[*q′](G[n,c,*q′]) − xhat[n,c,*q]·mean[*q′](G[n,c,*q′]·xhat[n,c,*q′]))/√(var[n,c] + eps)
     grad_weight[c] = Σ[n,*q] G[n,c,*q]·xhat[n,c,*q]
     grad_bias[c] = Σ[n,*q] G[n,c,*q]
 

@@ -7,7 +7,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p,*s] = (G[*p,*s]·weight[*s] − xhat[*p,*s]·mean[*s′](G[*p,*s′]·weight[*s′]·xhat[*p,*s′]) − mean[*s′](G[*p,*s′]·weight[*s′]))/√(var[*p] + eps)
+    grad_input[*p,*s] = (G[*p,*s]·weight[*s] − mean[*s′](G[*p,*s′]·weight[*s′]) − xhat[*p,*s]·mean[*s′](G[*p,*s′]·weight[*s′]·xhat[*p,*s′]))/√(var[*p] + eps)
     grad_weight[*s] = Σ[*p] G[*p,*s]·xhat[*p,*s]
     grad_bias[*s] = Σ[*p] G[*p,*s]
 

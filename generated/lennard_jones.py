@@ -12,7 +12,7 @@ Gradients, where G is the cotangent of energy:
 Tangents, where d_position is the tangent of position:
 
     d_squared[n,m] = 2·(Σ[c] d_position[n,c]·position[n,c] + Σ[c] d_position[m,c]·position[m,c] − Σ[c] d_position[n,c]·position[m,c] − Σ[c] d_position[m,c]·position[n,c])
-    d_energy = 12·epsilon·Σₙₙ′ [n < n′]·d_squared[n,n′]·near[n,n′]·(1 − 2·near[n,n′])/squared[n,n′]
+    d_energy = 12·epsilon·Σ[n,n′ | n < n′] d_squared[n,n′]·near[n,n′]·(1 − 2·near[n,n′])/squared[n,n′]
 """
 # mypy: ignore-errors
 

@@ -13,7 +13,7 @@ Gradients, where G is the cotangent of loss:
     grad_input[n,d] = Σ[c] grad_X[n,c]·linear_weight[c,d]
     grad_linear_weight[c,d] = Σₙ grad_X[n,c]·input[n,d]
     grad_linear_bias[c] = Σₙ grad_X[n,c]
-    grad_weight[c] = Σₙ [target[n] ≠ ignore_index]·G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
+    grad_weight[c] = Σ[n | target[n] ≠ ignore_index] G[n]·F[n,c]·((label_smoothing − 1)·δ[c,target[n]] − label_smoothing/size(c))
 
 torch differentiates total, count and average.
 

@@ -5,12 +5,12 @@
 
 Gradients, where G is the cotangent of loss:
 
-    grad_scores[*b,n] = G[*b]·(Σₘ [labels[*b,n] ≤ labels[*b,m]]·exp(scores[*b,n] − no_higher[*b,m]) − 1)
+    grad_scores[*b,n] = G[*b]·(Σ[m | labels[*b,n] ≤ labels[*b,m]] exp(scores[*b,n] − no_higher[*b,m]) − 1)
     grad_labels[*b,n] = 0
 
 Tangents, where d_scores is the tangent of scores:
 
-    d_loss[*b] = Σₙₙ′ [labels[*b,n] ≤ labels[*b,n′]]·d_scores[*b,n]·exp(scores[*b,n] − no_higher[*b,n′]) − Σₙ d_scores[*b,n]
+    d_loss[*b] = Σ[n,n′ | labels[*b,n] ≤ labels[*b,n′]] d_scores[*b,n]·exp(scores[*b,n] − no_higher[*b,n′]) − Σₙ d_scores[*b,n]
 """
 # mypy: ignore-errors
 

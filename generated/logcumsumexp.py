@@ -4,11 +4,11 @@
 
 Gradients, where G is the cotangent of F:
 
-    grad_input[*p,k,*q] = Σₗ [k ≤ l]·G[*p,l,*q]·exp(input[*p,k,*q] − F[*p,l,*q])
+    grad_input[*p,k,*q] = Σ[l | k ≤ l] G[*p,l,*q]·exp(input[*p,k,*q] − F[*p,l,*q])
 
 Tangents, where d_input is the tangent of input:
 
-    d_F[*p,k,*q] = Σₖ′ [k′ ≤ k]·d_input[*p,k′,*q]·exp(input[*p,k′,*q] − F[*p,k,*q])
+    d_F[*p,k,*q] = Σ[k′ | k′ ≤ k] d_input[*p,k′,*q]·exp(input[*p,k′,*q] − F[*p,k,*q])
 """
 # mypy: ignore-errors
 

@@ -5,7 +5,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₖᵤ [total[n,c,u] ≠ 0]·δ[t,k + stride·u]·G[n,c,u]·(input[n,c,t]/output[n,c,u])^(norm_type − 1)
+    grad_input[n,c,t] = Σ[k,u | total[n,c,u] ≠ 0] δ[t,k + stride·u]·G[n,c,u]·(input[n,c,t]/output[n,c,u])^(norm_type − 1)
 
 Tangents, where d_input is the tangent of input:
 

@@ -9,7 +9,7 @@ Gradients, where G is the cotangent of loss:
 
     grad_excess[n,c] = p·[excess[n,c] > 0]·[target[n] ≠ c]·G[n]·weight[target[n]]·relu(excess[n,c])^(p − 1)/size(c)
     grad_input[n,c] = grad_excess[n,c] − δ[c,target[n]]·Σ[c′] grad_excess[n,c′]
-    grad_weight[c] = 1/size(c)·Σ[n,c′] [target[n] ≠ c′]·δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
+    grad_weight[c] = 1/size(c)·Σ[n,c′ | target[n] ≠ c′] δ[c,target[n]]·G[n]·relu(excess[n,c′])^p
 
 For reduction="mean" G is the cotangent of average divided by the number of
 elements, for "sum" that of total.
@@ -18,7 +18,7 @@ Tangents, where d_input is the tangent of input and d_weight is the tangent of
 weight:
 
     d_excess[n,c] = d_input[n,c] − d_input[n,target[n]]
-    d_loss[n] = (d_weight[target[n]]·Σ[c] [target[n] ≠ c]·relu(excess[n,c])^p + p·weight[target[n]]·Σ[c] [excess[n,c] > 0]·[target[n] ≠ c]·d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
+    d_loss[n] = (d_weight[target[n]]·Σ[c | target[n] ≠ c] relu(excess[n,c])^p + p·weight[target[n]]·Σ[c | excess[n,c] > 0 and target[n] ≠ c] d_excess[n,c]·relu(excess[n,c])^(p − 1))/size(c)
 
 d_loss is reduced like loss.
 """

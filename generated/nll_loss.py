@@ -6,18 +6,18 @@
 
 Gradients for reduction="mean", where G is the cotangent of average:
 
-    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]/(Σₙ′ [target[n′] ≠ ignore_index]·weight[target[n′]])
-    grad_weight[c] = −G/(Σₙ [target[n] ≠ ignore_index]·weight[target[n]])·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·(average + input[n,c])
+    grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]/(Σ[n′ | target[n′] ≠ ignore_index] weight[target[n′]])
+    grad_weight[c] = −G/(Σ[n | target[n] ≠ ignore_index] weight[target[n]])·Σ[n | target[n] ≠ ignore_index] δ[c,target[n]]·(average + input[n,c])
 
 Gradients for reduction="sum", where G is the cotangent of total:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G·weight[c]
-    grad_weight[c] = −G·Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·input[n,c]
+    grad_weight[c] = −G·Σ[n | target[n] ≠ ignore_index] δ[c,target[n]]·input[n,c]
 
 Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[c]
-    grad_weight[c] = −Σₙ [target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·input[n,c]
+    grad_weight[c] = −Σ[n | target[n] ≠ ignore_index] δ[c,target[n]]·G[n]·input[n,c]
 
 Fused kernels of torch: nll_loss, unreduced; nll_loss backward, unreduced.
 """

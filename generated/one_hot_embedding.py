@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_weight[v,d] = Σ[*p] [input[*p] = v]·G[*p,d]
+    grad_weight[v,d] = Σ[*p | input[*p] = v] G[*p,d]
 """
 # mypy: ignore-errors
 

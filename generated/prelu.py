@@ -5,7 +5,7 @@
 Gradients, where G is the cotangent of output:
 
     grad_input[n,c,*q] = G[n,c,*q]·where(input[n,c,*q] > 0, 1, weight[c])
-    grad_weight[c] = Σ[n,*q] [input[n,c,*q] ≤ 0]·G[n,c,*q]·input[n,c,*q]
+    grad_weight[c] = Σ[n,*q | input[n,c,*q] ≤ 0] G[n,c,*q]·input[n,c,*q]
 """
 # mypy: ignore-errors
 

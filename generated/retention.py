@@ -9,7 +9,7 @@ Gradients, where G is the cotangent of output:
     grad_q[b,h,t,d] = scale·Σₛₑ G[b,h,t,e]·k[b,h,s,d]·v[b,h,s,e]·decay[h,t,s]
     grad_k[b,h,s,d] = scale·Σₜₑ G[b,h,t,e]·q[b,h,t,d]·v[b,h,s,e]·decay[h,t,s]
     grad_v[b,h,s,e] = scale·Σ[t,d] G[b,h,t,e]·q[b,h,t,d]·k[b,h,s,d]·decay[h,t,s]
-    grad_gamma[h] = Σₜₛ [s ≤ t]·grad_decay[h,t,s]·gamma[h]^(t − s − 1)·(t − s)
+    grad_gamma[h] = Σ[t,s | s ≤ t] grad_decay[h,t,s]·gamma[h]^(t − s − 1)·(t − s)
 """
 # mypy: ignore-errors
 

@@ -4,8 +4,8 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[n,c,t] = Σₒₖ [t + padding < k + size(t)]·[k ≤ t + padding]·G[n,o,t − k + padding]·weight[o,c,k]
-    grad_weight[o,c,k] = Σₙₜ [0 ≤ t + k − padding < size(t)]·G[n,o,t]·input[n,c,t + k − padding]
+    grad_input[n,c,t] = Σ[o,k | k ≤ t + padding < k + size(t)] G[n,o,t − k + padding]·weight[o,c,k]
+    grad_weight[o,c,k] = Σ[n,t | 0 ≤ t + k − padding < size(t)] G[n,o,t]·input[n,c,t + k − padding]
     grad_bias[o] = Σₙₜ G[n,o,t]
 """
 # mypy: ignore-errors

@@ -4,7 +4,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_data[n,*q] = Σ[g] [data[n,*q] = output[g,*q]]·[segment_ids[n] = g]·G[g,*q]/(Σₙ′ [data[n′,*q] = output[g,*q]]·[segment_ids[n′] = g])
+    grad_data[n,*q] = Σ[g | data[n,*q] = output[g,*q] and segment_ids[n] = g] G[g,*q]/(Σₙ′ [data[n′,*q] = output[g,*q]]·[segment_ids[n′] = g])
 """
 # mypy: ignore-errors
 

@@ -2,13 +2,13 @@
 
     decay[b,t,d,s] = exp(delta[b,t,d]·A[d,s])
     enter[b,t,d,s] = delta[b,t,d]·u[b,t,d]·B[b,t,s]
-    h[b,t,d,s] = Σ[k | k ≤ t] enter[b,k,d,s]·Π[l | k < l and l ≤ t] decay[b,l,d,s]
+    h[b,t,d,s] = Σ[k | k ≤ t] enter[b,k,d,s]·Π[l | k < l ≤ t] decay[b,l,d,s]
     y[b,t,d] = D[d]·u[b,t,d] + Σₛ C[b,t,s]·h[b,t,d,s]
 
 Gradients, where G is the cotangent of y:
 
-    grad_enter[b,t,d,s] = Σₖ [t ≤ k]·G[b,k,d]·product[b,k,t,d,s]·C[b,k,s]
-    grad_decay[b,t,d,s] = grad_enter[b,t,d,s]·Σₖ [k < t]·product2[b,k,t,d,s]·enter[b,k,d,s]
+    grad_enter[b,t,d,s] = Σ[k | t ≤ k] G[b,k,d]·product[b,k,t,d,s]·C[b,k,s]
+    grad_decay[b,t,d,s] = grad_enter[b,t,d,s]·Σ[k | k < t] product2[b,k,t,d,s]·enter[b,k,d,s]
     grad_u[b,t,d] = G[b,t,d]·D[d] + delta[b,t,d]·Σₛ grad_enter[b,t,d,s]·B[b,t,s]
     grad_delta[b,t,d] = u[b,t,d]·Σₛ grad_enter[b,t,d,s]·B[b,t,s] + Σₛ grad_decay[b,t,d,s]·A[d,s]·decay[b,t,d,s]
     grad_A[d,s] = Σ[b,t] grad_decay[b,t,d,s]·delta[b,t,d]·decay[b,t,d,s]
@@ -18,8 +18,8 @@ Gradients, where G is the cotangent of y:
 
 where
 
-    product[b,t,k,d,s] = Π[l | k < l and l ≤ t] decay[b,l,d,s]
-    product2[b,k,l′,d,s] = Π[l | k < l and l < l′] decay[b,l,d,s]
+    product[b,t,k,d,s] = Π[l | k < l ≤ t] decay[b,l,d,s]
+    product2[b,k,l′,d,s] = Π[l | k < l < l′] decay[b,l,d,s]
 """
 # mypy: ignore-errors
 

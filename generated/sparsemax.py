@@ -9,7 +9,7 @@
 
 Gradients, where G is the cotangent of output:
 
-    grad_input[*p,k,*q] = [output[*p,k,*q] > 0]·G[*p,k,*q] − [rank[*p,k,*q] < count[*p,*q]]/count[*p,*q]·Σᵣ [output[*p,r,*q] > 0]·G[*p,r,*q]
+    grad_input[*p,k,*q] = [output[*p,k,*q] > 0]·G[*p,k,*q] − [rank[*p,k,*q] < count[*p,*q]]/count[*p,*q]·Σ[r | output[*p,r,*q] > 0] G[*p,r,*q]
 """
 # mypy: ignore-errors
 

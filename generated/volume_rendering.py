@@ -8,9 +8,9 @@ Gradients, where G_rendered is the cotangent of rendered and G_weight is the
 cotangent of weight:
 
     grad_weight[r,s] = G_weight[r,s] + Σ[c] G_rendered[r,c]·colour[r,s,c]
-    grad_density[r,s] = length[r,s]·(grad_weight[r,s]·exp(−depth[r,s])·exp(−Σᵤ [u < s]·depth[r,u]) + Σᵤ [s < u]·grad_weight[r,u]·exp(−Σₛ′ [s′ < u]·depth[r,s′])·expm1(−depth[r,u]))
+    grad_density[r,s] = length[r,s]·(grad_weight[r,s]·exp(−depth[r,s])·exp(−Σ[u | u < s] depth[r,u]) + Σ[u | s < u] grad_weight[r,u]·exp(−Σ[s′ | s′ < u] depth[r,s′])·expm1(−depth[r,u]))
     grad_colour[r,s,c] = G_rendered[r,c]·weight[r,s]
-    grad_length[r,s] = density[r,s]·(grad_weight[r,s]·exp(−depth[r,s])·exp(−Σᵤ [u < s]·depth[r,u]) + Σᵤ [s < u]·grad_weight[r,u]·exp(−Σₛ′ [s′ < u]·depth[r,s′])·expm1(−depth[r,u]))
+    grad_length[r,s] = density[r,s]·(grad_weight[r,s]·exp(−depth[r,s])·exp(−Σ[u | u < s] depth[r,u]) + Σ[u | s < u] grad_weight[r,u]·exp(−Σ[s′ | s′ < u] depth[r,s′])·expm1(−depth[r,u]))
 """
 # mypy: ignore-errors
 

@@ -20,6 +20,7 @@ from derive.algebra.expr import (
     Call,
     Const,
     Expr,
+    Guard,
     Iverson,
     Mul,
     Not,
@@ -186,8 +187,9 @@ def pow_base(x: Expr, y: Expr, _: Expr) -> Expr:
 
 def pow_exponent(x: Expr, y: Expr, value: Expr) -> Expr:
     """x^y log x, as torch.pow: 0 where x is 0 and y >= 0."""
-    singular = And((relation("==", x, 0), relation(">=", y, 0)))
-    return Mul((Iverson(Not(singular)), value, Call("log", (x,))))
+    regular = Not(And((relation("==", x, 0), relation(">=", y, 0))))
+    # The bracket may have indices that x lacks, as in x[n]**y[q].
+    return Mul((Iverson(regular), value, Call("log", (Guard(regular, x, num(1)),))))
 
 
 def polygamma_x(n: Expr, x: Expr, _: Expr) -> Expr:

@@ -56,6 +56,7 @@ from derive.auditing.structure import (
     other_sizes,
     rare,
     rectangles,
+    reordered,
     shapes_of,
 )
 
@@ -64,7 +65,9 @@ _FAR = 1e-3
 _KINKS = 4
 _OVERFLOWS = 1000
 """Values scaled by at most this factor may overflow; larger ones will."""
-_FACTORS, _HALVINGS = (100, 1000, 10_000), 8
+_FACTORS, _HALVINGS = (3, 10, 30, 100, 1000, 10_000), 8
+_NEAR = 30
+"""At values scaled by at most this factor, an error is told even if larger ones have none."""
 _NEAR_BY = 8
 _SUBSETS = 12
 _PLACES = 64
@@ -123,8 +126,10 @@ class Judge:
         for point in flags(whole, self.subject.names(len(whole.args)), self.subject.words()):
             if all(a is b for a, b in zip(point.args, base.args, strict=False)):
                 yield from self.at(point, WRONG, loud=None)
-        for point in made_up(base, self.names):
+        for point in made_up(whole, self.subject.names(len(whole.args))):
             yield from self.at(point, FRAGILE, loud=None)
+        for point in reordered(self.structure):
+            yield from self.at(point, WRONG, loud=None)
         yield from self.at_large_values(base)
         # At a tie, the reference's gradient is a convention.
         level = FRAGILE if self.subject.reference is None else REMARK
@@ -132,7 +137,7 @@ class Judge:
             found = [*self.at(point, level, loud=None, tolerance=_FAR)]
             yield from found or self.at_a_kink(point)
         told: set[str] = set()
-        for point in rare(self.structure, self.names):
+        for point in rare(self.structure, self.names, whole.args):
             if point.condition not in told:
                 found = [*self.at(point, FRAGILE, loud=None, certain=True)]
                 told |= {point.condition for _ in found}
@@ -158,10 +163,12 @@ class Judge:
     def at_large_values(self, base: Point) -> Iterator[AuditFinding]:
         """Report a gradient as wrong if it is at two scales: at one, the forward itself may fail.
 
+        At one near by it is fragile, as is a mask with another bound than the forward has.
         Where the error grows slowly with the scale, the forward only approximates: it is fragile.
         So is one that autograd does not follow, and is constant there: a root beyond its bounds.
         """
         met: dict[tuple[int | None, str], AuditFinding] = {}
+        factors: dict[tuple[int | None, str], float] = {}
         ended = set()
         for who, factor, point in scaled(base, self.names, self._may_scale, _FACTORS):
             if who in ended or not self.enter(point.condition):
@@ -177,6 +184,9 @@ class Judge:
                     yield replace(met.pop(key), level=FRAGILE if slow else WRONG)
                 else:
                     met[key] = found
+                    factors[key] = factor
+        near = (found for key, found in met.items() if factors[key] <= _NEAR)
+        yield from (replace(found, level=FRAGILE) for found in near)
 
     # ------------------------------------------------------------ at a point
 

@@ -212,6 +212,8 @@ def made_up(point: Point, names: Sequence[str]) -> Iterator[Point]:
         others: list[Any] = ["other"] if isinstance(arg, str) else []
         if isinstance(arg, int) and not isinstance(arg, bool):
             others = [arg + 1, arg - 1]
+        elif isinstance(arg, float) and arg == 0:
+            others = [0.1]
         elif is_float(arg) and n:
             others = [None]
         yield from _with_argument_values(point, names, n, others)

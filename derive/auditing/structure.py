@@ -281,6 +281,13 @@ _KINDS: tuple[tuple[Callable[[Any], bool], Kind], ...] = (
 )
 
 
+_OF_ANY_ORDER = {
+    *("one-hot", "0 and 1", "whole numbers", "orthogonal", "positive definite", "symmetric"),
+    *("rows that sum to 1", "rows of length 1", "between 0 and 1", "positive"),
+}
+"""The kinds that remain if the positions of an axis change places."""
+
+
 @dataclass(frozen=True)
 class Structure:
     """The common structure of all examples; new inputs are derived from the first one."""
@@ -363,6 +370,28 @@ class Structure:
         self._ordered(made, random)
         return tuple(rebuilt(self.args, made))
 
+    def reordered(self, seed: int) -> tuple[Any, ...] | None:
+        """Return the first example with the positions of each class in another order.
+
+        None if the order of a tensor means something: it is sorted, triangular, or has copies.
+        """
+        random = torch.Generator().manual_seed(seed)
+        orders = {c: torch.randperm(size, generator=random) for c, size in self.sizes.items()}
+        made: dict[Path, Any] = {}
+        for path, old in tensors_in(self.args):
+            kind = self.kinds.get(path)
+            ordered = kind is not None and kind.name not in _OF_ANY_ORDER
+            ascends = is_integer(old) and old.ndim and bool((old.diff(dim=-1) >= 0).all())
+            if path in self.kept or ordered or ascends:
+                return None
+            made[path] = old.detach()
+            for axis in range(old.ndim):
+                if old.shape[axis] > 1:
+                    order = orders[self.classes[path, axis]].to(old.device)
+                    made[path] = made[path].index_select(axis, order)
+        self._ordered(made, random, fresh=True)
+        return self.exact(rebuilt(self.args, made))
+
     def exact(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Cast an example to float64, projected onto the kinds of its tensors."""
         made = {}
@@ -396,10 +425,11 @@ class Structure:
         bound = min(sizes.get(c, c[0]) for c in within)
         return torch.where(new >= 0, new % max(bound, 1), new)
 
-    def _ordered(self, made: dict[Path, Any], random: Any) -> None:
+    def _ordered(self, made: dict[Path, Any], random: Any, fresh: bool = False) -> None:
         """Make permutations of permutations again, and keep pairs of inverse ones inverse.
 
-        Ascending integers, as the numbers of segments, ascend again.
+        Ascending integers, as the numbers of segments, ascend again. Permutations of the same size
+        are kept, unless ``fresh`` ones are wanted.
         """
         whole = {p: t for p, t in tensors_in(self.args) if is_integer(t) and p in made}
         done: dict[Path, tuple[Path, int]] = {}
@@ -409,7 +439,7 @@ class Structure:
                 if _is_sorted(old):
                     made[path] = made[path].sort(-1).values
                 continue
-            if made[path].shape == old.shape:
+            if made[path].shape == old.shape and not fresh:
                 made[path] = old
                 continue
             for other, (_, at) in done.items():
@@ -479,6 +509,14 @@ def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
             yield Point(args, f"at other sizes than the examples' ({shapes_of(names, args)})")
 
 
+def reordered(structure: Structure) -> Iterator[Point]:
+    """Yield the example with the positions of its axes in other orders."""
+    for seed in range(2):
+        args = structure.reordered(seed)
+        if args is not None:
+            yield Point(args, "where the elements of the example are in another order")
+
+
 def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
     """Yield square matrices for rectangular ones, and rows and columns exchanged."""
     changes = []
@@ -495,10 +533,17 @@ def other_proportions(structure: Structure, names: Sequence[str]) -> Iterator[Po
     return _points_by_shapes(changes, names)
 
 
-def rare(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
-    """Yield the example with integers and masks that are valid, but rare."""
+def rare(
+    structure: Structure, names: Sequence[str], numbers: Sequence[Any] = ()
+) -> Iterator[Point]:
+    """Yield the example with integers and masks that are valid, but rare.
+
+    ``numbers`` are arguments; one below 0 may mark positions that are ignored.
+    """
     yield from _with_repeats(structure, names)
     yield from _emptied(structure, names)
+    for marker in dict.fromkeys(n for n in whole_numbers(list(numbers)) if n < 0):
+        yield from _marked(structure, names, marker)
 
 
 def _with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
@@ -515,6 +560,16 @@ def _with_repeats(structure: Structure, names: Sequence[str]) -> Iterator[Point]
                     new[..., places] = new[..., 0:-1:2][..., : new[..., places].shape[-1]]
                     args = structure.exact(rebuilt(structure.args, {path: new}))
                     yield Point(args, f"where {names[int(path[0])]} repeats a number")
+
+
+def _marked(structure: Structure, names: Sequence[str], marker: int) -> Iterator[Point]:
+    """Yield the example with a marker at every other position of an integer tensor."""
+    for path, old in tensors_in(structure.args):
+        if is_integer(old) and old.ndim and path not in structure.kept and bool((old >= 0).all()):
+            new = old.clone()
+            new[..., ::2] = marker
+            where = f"where {names[int(path[0])]} has {marker}"
+            yield Point(structure.exact(rebuilt(structure.args, {path: new})), where)
 
 
 def _emptied(structure: Structure, names: Sequence[str]) -> Iterator[Point]:

@@ -56,7 +56,7 @@ class StepLog:
     taken: StepLog | None = None
 
     def then(self, own: Sequence[Step], taken: StepLog | None = None) -> StepLog:
-        """Append the steps of ``taken`` that are not in this trail, and then ``own``."""
+        """Put the steps of ``taken`` before this trail, and ``own`` after it."""
         return StepLog(tuple(own), self, taken)
 
     def __iter__(self) -> Iterator[Step]:
@@ -65,8 +65,8 @@ class StepLog:
         for trail in ex.inside_out([self], lambda t: filter(None, (t.before, t.taken))):
             before = () if trail.before is None else found[trail.before]
             taken = () if trail.taken is None else found[trail.taken]
-            known = set(before) if taken else set()
-            found[trail] = (*(s for s in taken if s not in known), *before, *trail.own)
+            known = set(taken)
+            found[trail] = (*taken, *(s for s in before if s not in known), *trail.own)
         yield from found[self]
 
 
@@ -186,6 +186,8 @@ class _Sweep:
     """The sum of the contributions, by tensor."""
     adjoints: list[Adjoint] = field(default_factory=list)
     logs: dict[str, Log] = field(default_factory=dict)
+    taken: dict[str, StepLog] = field(default_factory=dict)
+    """The steps to the adjoints that have no name, of which the contributions are products."""
     pulled: dict[str, list[ex.Expr]] = field(default_factory=dict)
     """The same contributions as shown to a reader: cotangent times partial derivative."""
 
@@ -208,6 +210,7 @@ class _Sweep:
         rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
         body, steps = finish((name, formals), total, rule, self.rules, log, values)
         self.keep(values.found, made)
+        steps = StepLog(tuple(steps), taken=self.taken.get(tensor))
         return Adjoint(tensor, name, formals, body, steps)
 
     def pull(self, let: Let, adjoint: Adjoint, opened: bool, tensor: str) -> None:
@@ -231,6 +234,9 @@ class _Sweep:
             (*j, *_plain_indices(axes)),
         )
         self.logs.setdefault(tensor, []).extend(with_subject(between, [taken, *log]))
+        if opened and not _is_copy(adjoint):
+            earlier = self.taken.get(tensor, StepLog())
+            self.taken[tensor] = earlier.then((), adjoint.steps)
         kept = ONE if opened else _slope_guards(lets, adjoint, j, folded)
         share = sum_over(mul(cotangent, kept, folded), j)
         self.raw[tensor] = add(self.raw.get(tensor, ZERO), share)

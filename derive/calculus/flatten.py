@@ -72,6 +72,10 @@ def _flat(lets: Lets, e: ex.Expr) -> Poly:
         return atom(e)
     if isinstance(e, ex.Access):
         return atom(ex.Access(e.tensor, tuple(_position(lets, p) for p in e.positions)))
+    if isinstance(e, ex.Guard) and e.elsewhere is ex.num(1):
+        return atom(
+            ex.Guard(flatten_condition(lets, e.condition), flatten(lets, e.position), e.elsewhere)
+        )
     if isinstance(e, ex.Guard):
         inner = _position(lets, e.position)
         if isinstance(inner, ex.Num) and inner.value == 0:

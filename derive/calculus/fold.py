@@ -39,6 +39,7 @@ from derive.algebra.poly import (
     atom,
     base_and_power,
     constant,
+    is_mask,
     make_term,
     mul,
     poly,
@@ -344,7 +345,7 @@ def _fold_all(values: ValueFacts, products: DefinitionIndex, t: Term) -> Poly | 
     folded = t
     while (made := _fold(products, folded)) is not None:
         folded = made
-    return None if folded is t else poly([_drop_implied_masks(values, folded)])
+    return None if folded is t else poly([_drop_implied_masks(products.lets, values, folded)])
 
 
 def _fold(products: DefinitionIndex, t: Term) -> Term | None:
@@ -359,16 +360,24 @@ def _fold(products: DefinitionIndex, t: Term) -> Term | None:
     return None
 
 
-def _drop_implied_masks(values: ValueFacts, t: Term) -> Term:
-    """t without the brackets that its names contain, unless they guard another factor."""
+def _drop_implied_masks(lets: Lets, values: ValueFacts, t: Term) -> Term:
+    """t without the brackets that its names contain, unless they guard another factor.
+
+    They guard a value of the forward at their indices, which may be nan where they do not hold.
+    """
     own: dict[Expr, None] = {}
+    others: list[Expr] = []
     for f in t.factors:
         base, power = base_and_power(f)
         masks = _definition_masks(values.find, base) if power > 0 else ()
         own |= dict.fromkeys(masks)
         if not masks and not values.facts(f).defined:
             return t
-    return make_term(t.coef, t.binders, [f for f in t.factors if f not in own])
+        if not masks and not is_mask(f) and not tensors(f) <= lets.derived_from.keys():
+            others.append(f)
+    inside = frozenset[Index]().union(*map(free_indices, others))
+    implied = {c for c in own if inside.isdisjoint(free_indices(c))}
+    return make_term(t.coef, t.binders, [f for f in t.factors if f not in implied])
 
 
 def _definition_masks(find: Find, f: Expr) -> tuple[Expr, ...]:

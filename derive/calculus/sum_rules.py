@@ -262,9 +262,8 @@ def _constant_sum(
     been expanded.
     """
     summed = [let.formals[n] for n in axes]
-    formals = tuple(i for i in let.formals if i not in summed)
     letters = ",".join(("*" if k.group else "") + lets.display_name(k.name) for k in summed)
-    subject = (f"Σ[{letters}] {lets.display_name(let.name)}", formals)
+    subject = (f"Σ[{letters}] {lets.display_name(let.name)}", let.formals)
     total = sum_over(let.body, summed)
     whole = to_tree(sum_over(atom(let.access), summed))
     if formula_size(total) > _LARGEST:

@@ -258,8 +258,8 @@ def _appended_step(f: Formula, rule: str, states: str, body: ex.Expr) -> tuple[D
 def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep, ...]:
     """Return the steps of an adjoint, factoring and inlining last.
 
-    Guards that only protect positions under a bracket are not printed, nor is a factoring that
-    prints what it was.
+    Guards that only protect positions under a bracket are not printed, nor is another order of
+    factors.
     """
     nested, last = _factored_tree(adjoint.body), to_tree(adjoint.body)
     log = list(adjoint.steps)
@@ -268,10 +268,12 @@ def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep,
     if own:
         log[own[-1]] = dataclasses.replace(log[own[-1]], after=adjoint.body)
     name, axes, bodies = speech.equation(*subject, last, nested)
-    if own and len({DerivationStep(name, axes, "", "", e, e).text() for e in bodies}) == 1:
+    alike = len({DerivationStep(name, axes, "", "", e, e).text() for e in bodies}) == 1
+    rule = None if alike and own else _factoring(last, nested)
+    if own and rule is None:
         log[own[-1]] = dataclasses.replace(log[own[-1]], after=nested)
     elif nested is not last:
-        log.append(Step("factor", "a·b + a·c = a·(b + c)", last, nested, subject))
+        log.append(Step(*(rule or _FACTOR), last, nested, subject))
     last, nested = nested, speech.written_out(nested)
     if nested is not last:
         log.append(Step("write out", "a name equals its definition", last, nested, subject))
@@ -280,6 +282,27 @@ def _steps(adjoint: Adjoint, speech: PresentationNames) -> tuple[DerivationStep,
         states = "x + detach(y − x) = y in value"
         log.append(Step("straight through", states, last, nested, subject))
     return steps_of(log, speech)
+
+
+_FACTOR = "factor", "a·b + a·c = a·(b + c)"
+
+
+def _factoring(e: ex.Expr, nested: ex.Expr) -> tuple[str, str] | None:
+    """Return the rule that took factors of e out, and its identity; None for another order."""
+
+    def products_of_sums(tree: ex.Expr) -> int:
+        products = (part for part in ex.walk(tree) if isinstance(part, ex.Mul))
+        return sum(isinstance(a, ex.Add) for part in products for a in part.args)
+
+    def summands(tree: ex.Expr) -> set[frozenset[ex.Expr]]:
+        sums = (part for part in ex.walk(tree) if isinstance(part, ex.Reduce))
+        return {frozenset(ex.flat_operands(part.body, ex.Mul)) for part in sums}
+
+    if products_of_sums(e) != products_of_sums(nested):
+        return _FACTOR
+    if summands(e) != summands(nested):
+        return "constant factor", "Σₖ a·f(k) = a·Σₖ f(k)"
+    return None
 
 
 def steps_of(log: Sequence[Step], speech: PresentationNames) -> tuple[DerivationStep, ...]:

@@ -18,7 +18,7 @@ from derive.algebra.affine import remainder
 from derive.algebra.poly import base_and_power, raised
 from derive.algebra.substitution import primed, replace, substitute, substitution
 from derive.show.identities import AxisFunction
-from derive.show.legible import is_interval, legible
+from derive.show.legible import ascending, displayed, is_interval
 from derive.show.mathml import MathML
 from derive.show.typeset import Latex, Style
 
@@ -62,7 +62,7 @@ def equation(
 
 def sides(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str | Style) -> tuple[str, str]:
     """Return the left and the right side of the equation name[axes] = body."""
-    left, right = _display_letters(ex.Access(name, tuple(axes)), legible(body))
+    left, right = _display_letters(ex.Access(name, tuple(axes)), displayed(body))
     right = _in_order_of(left, right)
     printer = _Printer(STYLES[style] if isinstance(style, str) else style)
     return printer.text(left), printer.text(right)
@@ -70,7 +70,7 @@ def sides(name: str, axes: Sequence[ex.Expr], body: ex.Expr, style: str | Style)
 
 def _expression(e: ex.Expr, style: str) -> str:
     target = STYLES[style]
-    (shown,) = _display_letters(legible(e))
+    (shown,) = _display_letters(displayed(e))
     return target.whole(_Printer(target).text(shown))
 
 
@@ -204,9 +204,12 @@ class _Printer:
                 texts.append(self.text(first, _NOT))
                 continue
             left.remove(ends[0])
-            assert isinstance(first, ex.Rel) and isinstance(ends[0], ex.Rel)
-            low = self.text(first.right, _ADD) + self.style.relations[ex.MIRRORED[first.op]]
-            texts.append(low + self.text(ends[0], _REL))
+            text = self.text(ascending(first)[0], _ADD)
+            for c in (first, ends[0]):
+                assert isinstance(c, ex.Rel)
+                sign = c.op if c.op in ("<", "<=") else ex.MIRRORED[c.op]
+                text += self.style.relations[sign] + self.text(ascending(c)[1], _ADD)
+            texts.append(text)
         precedence = _AND if len(texts) > 1 else _REL
         return self.style.conjunction.join(texts) or "true", precedence
 
@@ -226,14 +229,18 @@ class _Printer:
     def sum(self, e: ex.Add) -> tuple[str, int]:
         """Print a sum: positive terms, then negative ones, then terms with a Σ.
 
-        A constant follows a difference of tensors: a − b + eps. A positive term comes first.
-        x - n*floor(x/n) is x mod n.
+        A constant follows a difference of tensors: a − b + eps. A positive term comes first, and
+        a mean before a multiple of another. x - n*floor(x/n) is x mod n.
         """
         if found := remainder(e):
             return self.style.modulo.join(self.text(part, _POW) for part in found), _MUL
         terms = [_split_product(term) for term in ex.flat_operands(e, ex.Add)]
         mixed = len({term.coefficient < 0 for term in terms if term.varies}) == 2
         terms.sort(key=lambda t: (bool(t.prefixed), mixed and not t.varies, t.coefficient < 0))
+        means = [n for n, t in enumerate(terms) if t.reduces and not t.prefixed]
+        order = sorted((terms[n] for n in means), key=lambda t: (t.coefficient < 0, t.reduces))
+        for n, t in zip(means, order, strict=True):
+            terms[n] = t
         first = next((term for term in terms if term.coefficient > 0), None)
         terms.sort(key=lambda term: first is not None and term is not first)
         text = ""
@@ -323,6 +330,12 @@ class _ProductParts:
         self.factors: list[ex.Expr] = []
         self.divisors: list[ex.Expr] = []
         self.prefixed: list[ex.Expr] = []
+
+    @property
+    def reduces(self) -> int:
+        """The number of factors beside a mean or an extremum; 0 without one."""
+        reduced = any(isinstance(f, ex.Reduce) for f in self.factors)
+        return reduced * (len(self.factors) + len(self.divisors))
 
     @property
     def varies(self) -> bool:

@@ -11,6 +11,7 @@
     s*s                      s**2
     [x < b]*[x >= a]         [a ≤ x < b]
     [size(k) > 0]*x[0]       x[0]        (if k has no values, there is no x[0])
+    sum[k]([k < n]*x[k])     sum[k | k < n](x[k])
 
 The engine keeps ``not (a < b)`` apart from ``b <= a``, which differ for a nan.
 """
@@ -23,7 +24,7 @@ from itertools import combinations, permutations, product
 
 from derive.algebra import expr as ex
 from derive.algebra.affine import form, room
-from derive.algebra.logic import conditions_of
+from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.poly import base_and_power
 from derive.algebra.substitution import replace, replace_inside_out
 from derive.show.identities import (
@@ -152,6 +153,11 @@ def legible(e: ex.Expr) -> ex.Expr:
     return replace_inside_out(replace(e, _without_nonempty_brackets), _legible)
 
 
+def displayed(e: ex.Expr) -> ex.Expr:
+    """Return the tree e in its display form, with conditions of sums under them."""
+    return replace_inside_out(legible(e), _over_range)
+
+
 def map_legible(e: ex.Expr, f: Callable[[ex.Expr], ex.Expr]) -> ex.Expr:
     """Apply f to each part of the legible form of e; return e if f changes nothing.
 
@@ -243,6 +249,20 @@ def _legible(e: ex.Expr) -> ex.Expr:
     return e
 
 
+def _over_range(e: ex.Expr) -> ex.Expr:
+    """Move the brackets that choose among the summands under the sum, unless they are counted."""
+    if not isinstance(e, ex.Reduce) or e.kind != "sum":
+        return e
+    factors, own = ex.factors_of(e.body), frozenset(e.indices)
+    chosen = [f for f in factors if isinstance(f, ex.Iverson) and own & ex.free_indices(f)]
+    left = [f for f in factors if f not in chosen]
+    if not chosen or all(isinstance(f, ex.Num) for f in left):
+        return e
+    given = () if e.condition is None else conditions_of(e.condition)
+    every = [*given, *(c for f in chosen for c in conditions_of(f.condition))]
+    return ex.Reduce("sum", e.indices, ex.product_of(left), conjunction(every))
+
+
 def _in_powers(e: ex.Expr) -> ex.Expr:
     """Merge equal bases: s*s*t is s**2*t, and s*t/s is t."""
     if not isinstance(e, ex.Mul):
@@ -321,10 +341,16 @@ def _in_chains(e: ex.Expr) -> ex.Expr:
 
 
 def is_interval(low: ex.Expr, high: ex.Expr) -> bool:
-    """True if low is x > a or x ≥ a, and high is x < b or x ≤ b."""
-    if not isinstance(low, ex.Rel) or not isinstance(high, ex.Rel):
-        return False
-    return low.left is high.left and low.op in (">", ">=") and high.op in ("<", "<=")
+    """True if low is a < x or a ≤ x, and high is x < b or x ≤ b."""
+    (_, middle, ascends), (other, _, rises) = ascending(low), ascending(high)
+    return ascends and rises and middle is other and not ex.is_number(middle)
+
+
+def ascending(c: ex.Expr) -> tuple[ex.Expr, ex.Expr, bool]:
+    """Return both sides of a comparison, the lower one first; False if c is none of order."""
+    if not isinstance(c, ex.Rel) or c.op in ("==", "!="):
+        return c, c, False
+    return (c.left, c.right, True) if c.op in ("<", "<=") else (c.right, c.left, True)
 
 
 def _without_zeros(e: ex.Mul) -> ex.Expr:

@@ -55,6 +55,10 @@ class _Flat(_Marked):
         rows = r" \\ ".join([",".join(letters), *condition.split(self.conjunction)])
         return super().operator(kind, [rf"\substack{{{rows}}}"], None)
 
+    def prefix(self, operator: str, body: str) -> str:
+        """A line may end with a sum whose conditions are wide."""
+        return f"{operator} {_MARK if 'substack' in operator else ''}{body}"
+
 
 def _aligned_case(lines: Sequence[str], when: str) -> str:
     """Return the lines of a case, its condition below."""

@@ -59,7 +59,7 @@ def test_own_steps_come_last():
 def test_what_came_in_twice_stands_once():
     shared = StepLog((A, B))
     taken = shared.then((C,))
-    assert [s.rule for s in shared.then((D,), taken)] == ["c", "a", "b", "d"]
+    assert [s.rule for s in shared.then((D,), taken)] == ["a", "b", "c", "d"]
 
 
 def test_a_trail_as_long_as_a_network_is_read():

@@ -1,5 +1,7 @@
 """Conditions as conjunctions: what of them is certain, and what stands beside a factor."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -485,3 +487,33 @@ def test_what_is_guarded_cancels_as_it_does_without_a_condition(equation, gradie
     op = parse(f"op f(p[n,k], q[n,k]) -> y\n{equation}")
     found = derive.derivation(op).gradients
     assert {name: str(found[name]) for name in gradients} == gradients
+
+
+def test_a_bracket_that_a_name_has_still_guards_what_else_is_read_there():
+    """y is 0 where m is false, and x**2 is nan or infinite there."""
+    op = parse("op f(x[k], w, m[k]: bool) -> y\ny[k] = where(m[k], exp(-w*x[k]**2), 0)")
+    for excluded in (1e200, math.nan, math.inf):
+        x = torch.tensor([0.5, excluded], dtype=torch.float64, requires_grad=True)
+        w = torch.ones((), dtype=torch.float64, requires_grad=True)
+        y = load(op)(x, w, torch.tensor([True, False]))
+        slope = -math.exp(-0.25)
+        grad_x, grad_w = torch.autograd.grad(y.sum(), (x, w))
+        torch.testing.assert_close(
+            [*grad_x, grad_w], [*torch.tensor([slope, 0, slope / 4]).double()]
+        )
+
+
+def test_a_power_of_zero_has_a_slope_by_an_exponent_with_indices_of_its_own():
+    x = torch.tensor([0, 0.5, 2], dtype=torch.float64)
+    p = torch.tensor([2, 0.5], dtype=torch.float64, requires_grad=True)
+    for body, plain in (
+        ("y[n,q] = x[n]**p[q]", lambda: x[:, None] ** p),
+        ("y[q] = prod[n](x[n]**p[q])", lambda: (x[:, None] ** p).prod(0)),
+        ("y[n,q] = p[q]**x[n]*x[n]**p[q]", lambda: p ** x[:, None] * x[:, None] ** p),
+    ):
+        found = load(parse(f"op f(x[n], p[q]) -> y\n{body}"))(x, p)
+        wanted = plain()
+        torch.testing.assert_close(found, wanted)
+        weights = torch.arange(found.numel(), dtype=torch.float64).reshape(found.shape).cos()
+        grads = [torch.autograd.grad(y, p, weights)[0] for y in (found, wanted)]
+        torch.testing.assert_close(*grads)

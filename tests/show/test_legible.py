@@ -52,6 +52,16 @@ FORMS = {
     # What is straight through is shown by its value.
     "y[n] = sin(x[n] + detach(s*round(x[n]/s) - x[n]))": {"x": "G[n]·cos(s·round(x[n]/s))"},
     "y[n] = exp(z[n] + detach(x[n]))": {"x": "0", "z": "G[n]·y[n]"},
+    # What chooses among the summands stands under the sum; what counts them does not.
+    "op f(x[k], w[k], m[k,l]: bool) -> y\ny[k] = w[k]*sum[l | 0 <= l and l <= k and m[k,l]](x[l])"
+    "/(1 + sum[l](m[k,l]))": {
+        "x": "Σ[k′ | k ≤ k′ and m[k′,k]] G[k′]·w[k′]/(1 + Σₖ′′ [m[k′,k′′]])",
+        "w": "G[k]/(1 + Σₖ′ [m[k,k′]])·Σ[k′ | k′ ≤ k and m[k,k′]] x[k′]",
+    },
+    "op f(x[k], w[h]) -> y\ny[k,h] = w[h]*sum[l | k - 2 <= l and l < k + 3](x[l])": {
+        "x": "Σ[k′,h | k′ − 2 ≤ k < 3 + k′] G[k′,h]·w[h]",
+        "w": "Σ[k,k′ | k − 2 ≤ k′ < 3 + k] G[k,h]·x[k′]",
+    },
     # The cases of a short axis, each by itself.
     "op f(x[n,t,k]; size(t)=2) -> y\ny[n,k] = x[n,0,k]*sin(x[n,1,k])": {
         "x": "δ[t,0]·G[n,k]·sin(x[n,1,k]) + δ[t,1]·G[n,k]·x[n,0,k]·cos(x[n,1,k])"

@@ -6,7 +6,7 @@ import derive
 
 GRADIENTS = {
     "op f(A[i,k]) -> C\nC[i,j] = sum[k](A[i,k]*A[j,k])": "Σⱼ A[j,k]·(G[j,i] + G[i,j])",
-    "op f(A[k]) -> F\nF[k] = sum[l | l <= k](A[l])": "Σₗ [k ≤ l]·G[l]",
+    "op f(A[k]) -> F\nF[k] = sum[l | l <= k](A[l])": "Σ[l | k ≤ l] G[l]",
     "op f(A[*p,k]) -> S\nS[*p,k] = softmax[k](A[*p,k])": (
         "S[*p,k]·(G[*p,k] − Σₖ′ G[*p,k′]·S[*p,k′])"
     ),

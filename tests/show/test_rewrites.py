@@ -140,7 +140,7 @@ SHOWN_SUMS = {
     # A tensor of outside is not multiplied with one inside.
     "op f(x[n,k]) -> y\nmu[n] = mean[k](x[n,k])\nv[n] = mean[k]((x[n,k] - mu[n])**2)\n"
     "h[n,k] = (x[n,k] - mu[n])/sqrt(v[n] + 1)\ny[n,k] = 2*h[n,k]": {
-        "x": "2·(G[n,k] − h[n,k]·meanₖ′(G[n,k′]·h[n,k′]) − meanₖ′(G[n,k′]))/√(1 + v[n])"
+        "x": "2·(G[n,k] − meanₖ′(G[n,k′]) − h[n,k]·meanₖ′(G[n,k′]·h[n,k′]))/√(1 + v[n])"
     },
     GATHER + "y[g,q] = sum[n | s[n] == g](x[n,q]**2)": {"x": "2·G[s[n],q]·x[n,q]"},
     GATHER + "y[g,q] = mean[n | s[n] == g](x[n,q])": {"x": "G[s[n],q]/(Σₙ′ [s[n′] = s[n]])"},

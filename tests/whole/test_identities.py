@@ -84,7 +84,7 @@ subtract a part: f(x[k]) -> H; l[k] = x[k] - 1; H = -sum[k](exp(l[k])*l[k])
     grad_l[k] = −G·x[k]·exp(l[k])
 guarded position: f(a[i], b[j], c[k]) -> y; h[m] = concat[m](a[m], b[m]); y[l] = \
 concat[l](h[l], c[l])
-    grad_a[i] = Σₗ [l < size(m)]·G[l]·δ[i,l]
+    grad_a[i] = Σ[l | l < size(m)] G[l]·δ[i,l]
 known condition: f(x[t]) -> y; y[t] = x[t] - [t >= 1]*x[t-1]
     grad_x[t] = G[t] − [1 + t < size(t)]·G[1 + t]
 solve delta: f(x[t]) -> y; y[t] = x[size(t)-1-t]
@@ -94,9 +94,9 @@ solve delta in part: f(x[t]) -> y; y[u] = x[u+1] - x[u]
 part of a range: f(v[j], X[j,j], T[l,l]: int) -> y; y[x] = concat[x](X[T[x,x],1], v[x])
     grad_X[j,j′] = Σₗ G[l]·δ[j,T[l,l]]·δ[j′,1]
 turn a sum: f(x[t]) -> y; y[t] = sum[s | s <= t](x[size(t)-1-s])
-    grad_x[t] = Σₜ′ [t′ ≤ t]·G[size(t) − 1 − t′]
+    grad_x[t] = Σ[t′ | t′ ≤ t] G[size(t) − 1 − t′]
 known condition: f(x[i]) -> y; y[i] = where(i == 0, x[i]**2, where(i == 1, x[i], 0))
-    grad_x[i] = G[i]·([i = 1] + 2·[i = 0]·x[i])
+    grad_x[i] = G[i]·(2·[i = 0]·x[i] + [i = 1])
 solve equality: f(x[j], z[i]) -> y; y[i,j] = [i == j]*x[j]*z[i]
     grad_x[j] = [j < size(i)]·G[j,j]·z[j]
 one position left: f(x[n,k]; size(k)=3) -> y; y[n,k] = where(k < 1, 1, where(k == 1, 2, \
@@ -106,7 +106,7 @@ read at a delta: f(x[n,k]; size(k)=3) -> y; y[n,k] = where(k < 1, 1, where(k == 
 exp(x[n,2])*x[n,k]))
     grad_x[n,k] = G[n,2]·exp(x[n,2])·δ[k,2] + G[n,2]·x[n,2]·exp(x[n,2])·δ[k,2]
 lookup: f(x[c], w[c], T[n]: int) -> y; y[n] = sum[c]([c == T[n]]*x[c])*w[T[n]]
-    grad_w[c] = Σₙ G[n]·x[c]·δ[c,T[n]]
+    grad_w[c] = Σₙ δ[c,T[n]]·G[n]·x[c]
 witness: f(x[k], s[k]: int, w[n]) -> y; y[k] = w[s[k]] + sum[n | n == s[k]](exp(w[n])*x[k])
     grad_x[k] = G[k]·exp(w[s[k]])
 zero: f(x[n]) -> y; y[n] = relu(x[n])**2
