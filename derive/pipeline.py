@@ -363,12 +363,11 @@ def plain_program(op: Operation, option: str | None) -> Program:
 
 
 def stage_backward(
-    op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str] | None
+    op: Operation, wrt: Sequence[str], of: str | None, available: Collection[str]
 ) -> Program:
     """Return the backward of op with respect to ``wrt``, given ``available`` outputs."""
-    unit = differentiated(op, wrt, of)
-    known = None if available is None else tuple(available)
-    return lower(Code(unit, known), (*LOWER, *SPECIALIZE[:-1])).program
+    code = Code(differentiated(op, wrt, of), tuple(available))
+    return lower(code, (*LOWER, *SPECIALIZE[:-1])).program
 
 
 _Made = TypeVar("_Made", Joint, Tangent)

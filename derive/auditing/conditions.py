@@ -67,7 +67,7 @@ _OVERFLOWS = 1000
 """Values scaled by at most this factor may overflow; larger ones will."""
 _FACTORS, _HALVINGS = (3, 10, 30, 100, 1000, 10_000), 8
 _NEAR = 30
-"""At values scaled by at most this factor, an error is told even if larger ones have none."""
+"""Values scaled by at most this factor are near: an error at one of them alone is fragile."""
 _NEAR_BY = 8
 _SUBSETS = 12
 _PLACES = 64
@@ -161,21 +161,21 @@ class Judge:
         return n not in self.subject.owned and (n,) not in self.structure.kinds
 
     def at_large_values(self, base: Point) -> Iterator[AuditFinding]:
-        """Report a gradient as wrong if it is at two scales: at one, the forward itself may fail.
+        """Report a gradient as wrong if it is at two near or two far scales.
 
-        At one near by it is fragile, as is a mask with another bound than the forward has.
+        At one far scale, the forward itself may fail. At one near scale alone it is fragile: a mask
+        may have another bound than the forward.
         Where the error grows slowly with the scale, the forward only approximates: it is fragile.
         So is one that autograd does not follow, and is constant there: a root beyond its bounds.
         """
-        met: dict[tuple[int | None, str], AuditFinding] = {}
-        factors: dict[tuple[int | None, str], float] = {}
+        met: dict[tuple[int | None, str, bool], AuditFinding] = {}
         ended = set()
         for who, factor, point in scaled(base, self.names, self._may_scale, _FACTORS):
             if who in ended or not self.enter(point.condition):
                 ended.add(who)  # larger ones would not end either
                 continue
             for found in self.at(point, WRONG, tolerance=_FAR, overflow=FRAGILE):
-                key = (found.n, who)
+                key = found.n, who, factor <= _NEAR
                 if found.level != WRONG:
                     if factor <= _OVERFLOWS:
                         yield found
@@ -184,9 +184,7 @@ class Judge:
                     yield replace(met.pop(key), level=FRAGILE if slow else WRONG)
                 else:
                     met[key] = found
-                    factors[key] = factor
-        near = (found for key, found in met.items() if factors[key] <= _NEAR)
-        yield from (replace(found, level=FRAGILE) for found in near)
+        yield from (replace(f, level=FRAGILE) for (_, _, is_near), f in met.items() if is_near)
 
     # ------------------------------------------------------------ at a point
 

@@ -370,13 +370,13 @@ class Structure:
         self._ordered(made, random)
         return tuple(rebuilt(self.args, made))
 
-    def reordered(self, seed: int) -> tuple[Any, ...] | None:
-        """Return the first example with the positions of each class in another order.
+    def reordered(self, order: Callable[[int, Any], Any]) -> tuple[Any, ...] | None:
+        """Return the first example with the positions of each class in the order of its size.
 
         None if the order of a tensor means something: it is sorted, triangular, or has copies.
         """
-        random = torch.Generator().manual_seed(seed)
-        orders = {c: torch.randperm(size, generator=random) for c, size in self.sizes.items()}
+        random = torch.Generator().manual_seed(0)
+        orders = {c: order(size, random) for c, size in self.sizes.items()}
         made: dict[Path, Any] = {}
         for path, old in tensors_in(self.args):
             kind = self.kinds.get(path)
@@ -509,10 +509,29 @@ def other_sizes(structure: Structure, names: Sequence[str]) -> Iterator[Point]:
             yield Point(args, f"at other sizes than the examples' ({shapes_of(names, args)})")
 
 
+def _rotated(size: int, random: Any) -> Any:
+    return torch.arange(size).roll(1)
+
+
+def _swapped_ends(size: int, random: Any) -> Any:
+    return torch.tensor([size - 1, *range(1, size - 1), 0])
+
+
+def _swapped_pair(size: int, random: Any) -> Any:
+    return torch.cat([torch.arange(2).flip(0), torch.arange(2, size)])
+
+
+def _drawn(size: int, random: Any) -> Any:
+    return torch.randperm(size, generator=random)
+
+
 def reordered(structure: Structure) -> Iterator[Point]:
-    """Yield the example with the positions of its axes in other orders."""
-    for seed in range(2):
-        args = structure.reordered(seed)
+    """Yield the example with the positions of its axes in other orders.
+
+    Some have a parity of their own, as the order of a short axis is often its own inverse.
+    """
+    for order in (_rotated, _swapped_ends, _swapped_pair, _drawn):
+        args = structure.reordered(order)
         if args is not None:
             yield Point(args, "where the elements of the example are in another order")
 

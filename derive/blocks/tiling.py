@@ -319,13 +319,15 @@ class _Reader:
         self.start = fresh_numbered("start", builder.taken)
         self.length = fresh_numbered("length", builder.taken)
         self.given: dict[tuple[str, int | None], str] = {}
-        whole = {key[0] for e in self._accesses() if (key := self._key(e))[1] is None}
-        for e in self._accesses():
-            tensor, axis = self._key(e)
+        keys = dict.fromkeys(map(self._key, self._accesses()))
+        whole = {tensor for tensor, axis in keys if axis is None}
+        taken = {*builder.taken, self.start, self.length}
+        for tensor, axis in keys:
             name = tensor
             if axis is not None and (tensor in whole or self._is_twice(tensor, axis)):
-                name = fresh_numbered(f"{tensor}_rows", builder.taken)
-            self.given.setdefault((tensor, axis), name)
+                name = fresh_numbered(f"{tensor}_rows", taken)
+                taken.add(name)
+            self.given[tensor, axis] = name
 
     def _accesses(self) -> Iterator[Access]:
         """The reads of the pass's inputs."""

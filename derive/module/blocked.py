@@ -44,7 +44,7 @@ class BlockedVariant:
     driver: Driver
 
 
-PulledBack = Callable[[Operation, Sequence[str], str | None, Collection[str] | None], Program]
+PulledBack = Callable[[Operation, Sequence[str], str | None, Collection[str]], Program]
 """(operation, wrt, output or None for all, available outputs) -> its program."""
 
 
@@ -65,12 +65,12 @@ def _scheduled(stage: Stage, pulled_back: PulledBack) -> Scheduled:
     op = stage.operation
     read = {g.name for g in stage.given if g.read}
     wrt = [t.name for t in op.inputs if t.kind == "float" and t.name in read]
-    # A sum over all blocks is not an output of any single block.
-    made = pulled_back(op, wrt, None, tuple(stage.rows) if stage.looped else None)
+    # A sum over all blocks is not an output of any single block. Stages keep nothing else.
+    made = pulled_back(op, wrt, None, tuple(stage.rows) if stage.looped else op.outputs)
     if not (stage.looped and stage.makes_a_number and stage.is_differentiable):
         return Scheduled(stage, made)
     optional = [t.name for t in op.inputs if t.default is not None]
-    both = formed(pulled_back(op, wrt, op.outputs[0], None), optional)
+    both = formed(pulled_back(op, wrt, op.outputs[0], op.outputs), optional)
     return Scheduled(stage, made, both)
 
 

@@ -144,7 +144,7 @@ class Stages:
 
     def own(self, g: StageInput) -> str:
         """Return the name of an input's gradient from this stage alone."""
-        return self.gradients[g.tensor] + ("_rows" if g.name != g.tensor else "")
+        return self.gradients[g.tensor] + g.name.removeprefix(g.tensor)
 
     def pulled(self, s: Scheduled) -> list[StageInput]:
         """Return the inputs that have a gradient in this stage, in order."""

@@ -98,6 +98,7 @@ class Context:
         self.sizes = SymbolicSizes(graph.shapes, graph.rounded)
         self.answers = graph.answers
         self.has_branches = graph.has_branches
+        self.applied = graph.applied
         self.given = graph.given
         self.held = any(node.meta.get("held") for node in graph.graph.nodes)
         self.inputs = inputs

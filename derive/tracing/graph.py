@@ -69,6 +69,8 @@ class Graph:
     """True if no division of sizes is taken as exact."""
     has_branches: bool = False
     """True if a result depends on truth tests of tensors."""
+    applied: tuple[str, ...] = ()
+    """The names of autograd Functions that were applied; only their forwards are traced."""
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
@@ -105,7 +107,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         mode,
         torch.enable_grad(),
         kept_sizes(own, _ASSUMED.get(Assumed()).chosen),
-        recorded_statements() as places,
+        recorded_statements() as (places, applied),
     ):
         try:
             module = make_fx(flat, tracing_mode="real", pre_dispatch=True)(*fakes)
@@ -126,7 +128,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             node.target = torch.ops.aten.nonzero_numpy.default
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
-    return Graph(module.graph, *known, branches[-1])
+    return Graph(module.graph, *known, branches[-1], tuple(applied))
 
 
 def _constants(module: Any) -> list[Any]:
@@ -366,9 +368,10 @@ def stopped() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
+def recorded_statements() -> Iterator[tuple[dict[str, SourceStatement], dict[str, None]]]:
     """Record the statement of each node, by the node's name, while a graph is traced.
 
+    Yields these, and the names of the autograd Functions that are applied.
     Nodes made under no_grad are marked in ``node.meta["held"]``. The forward of a Function, which
     runs without a graph, counts as what calls it, unless the Functions are `stopped`.
     """
@@ -377,9 +380,11 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
 
     places: dict[str, SourceStatement] = {}
     create = PythonKeyTracer.create_node
+    applied: dict[str, None] = {}
     callers: list[bool] = []
 
     def apply(cls: Any, *args: Any, **options: Any) -> Any:
+        applied[cls.__name__] = None
         callers.append(torch.is_grad_enabled())
         try:
             return super(_SingleLevelFunction, cls).apply(*args, **options)
@@ -404,7 +409,7 @@ def recorded_statements() -> Iterator[dict[str, SourceStatement]]:
     # Function.apply asks this class, also where a name was given to `Custom.apply` before.
     _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[attr-defined]
     try:
-        yield places
+        yield places, applied
     finally:
         PythonKeyTracer.create_node = create  # type: ignore[method-assign]
         del _SingleLevelFunction.apply  # type: ignore[attr-defined]

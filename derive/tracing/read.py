@@ -296,7 +296,8 @@ def _reading(
             context.equations = [_as_float(e) if e.name in whole else e for e in context.equations]
             op, text = with_fewest_sizes(partial(operation_text, *said))
     calls = [(call, {}), *others]
-    differs = check(op, calls, tensors, context.sizes, inputs, computed, context.ascending)
+    traced = context.sizes, inputs, computed, context.ascending, context.applied
+    differs = check(op, calls, tensors, *traced)
     known = {p.name for p in op.parameters}
     return Reading(
         operation=op,

@@ -46,6 +46,8 @@ _BEYOND = 8
 """Maximum number of sets of sizes at which a part is longer than its axis."""
 AT_ONE, BEYOND = "at an axis of size 1", "where a part is longer than its axis"
 LARGE = "where tensors are too large for a check"
+_FAR = (10, 30, 100)
+"""Factors of the examples at which gradients of Functions are compared too."""
 _MARKED = 0.25
 """Fraction of drawn integers that are a marker, such as -100."""
 
@@ -78,6 +80,7 @@ def check(
     inputs: Mapping[str, TracedValue],
     computed: ComputedInputs,
     ascending: Mapping[str, int],
+    applied: Sequence[str] = (),
 ) -> dict[str, str]:
     """Raise a DeriveError if the function generated for ``op`` differs from a function.
 
@@ -96,7 +99,12 @@ def check(
         warnings.simplefilter("ignore")  # torch warns of the variance of a single number
         for function, parameters in functions:
             own = {k: v for k, v in parameters.items() if k in known}
-            _held(op, partial(f, **own), function, samples)
+            try:
+                _held(op, partial(f, **own), function, samples)
+                if applied:
+                    _held_far(op, partial(f, **own), function, samples)
+            except Differs as error:
+                raise _because_of(applied, error) if applied else error from None
         found = {where: _differs_at(op, f, functions[0][0], samples, ways) for where, ways in asked}
     if sizes.unreached:
         found[LARGE] = f"the function takes another branch where {sizes.unreached[0]}"
@@ -167,6 +175,46 @@ def _held(
             f"spec\n{op}",
             kind="reading-differs",
         )
+
+
+def _held_far(
+    op: Operation, f: Callable[..., Any], function: Callable[..., Any], samples: Samples
+) -> None:
+    """Raise if ``op`` has another gradient at large values, as where a backward clips it."""
+    dtype = next((t.dtype for t in samples.tensors.values() if t.is_floating_point()), None)
+    for factor in _FAR:
+        given = {
+            n: (factor * t.detach()).requires_grad_() if t.requires_grad else t
+            for n, t in samples.examples().items()
+        }
+        try:
+            with exact(dtype):
+                want = _values_and_gradients(function(**given), given)
+            have = _values_and_gradients(
+                f(*_read_inputs(op, given, samples, dtype).values()), given
+            )
+        except Exception:
+            continue  # the function may reject such values
+        if not _all(torch.isfinite, want):
+            continue
+        sizes = [1 + w.abs().amax() for w in want[1]]
+        right, ours = (
+            [g / size for g, size in zip(made[1], sizes, strict=True)] for made in (want, have)
+        )
+        if differs := _differs(([], right), ([], ours), given):
+            text = f"the spec differs where inputs are {factor} times as large: {differs}\n{op}"
+            raise Differs(text)
+
+
+def _because_of(applied: Sequence[str], error: Differs) -> Differs:
+    """Return the error with the Functions whose backward may be the reason."""
+    one = len(applied) == 1
+    return Differs(
+        f"{error.text}\nThe function applies {' and '.join(applied)}, whose own "
+        f"{'backward is' if one else 'backwards are'} not read: the spec has the derivative of "
+        f"{'its forward' if one else 'their forwards'}. For a gradient that is another, write "
+        "x + (y - x).detach(), where y is the value"
+    )
 
 
 def _with_tensors(function: Callable[..., Any], count: int, **given: Any) -> Any:
@@ -386,6 +434,10 @@ class Samples:
             x = drawn[name].detach().sort(axis).values
             drawn[name] = x.requires_grad_(drawn[name].requires_grad)
         return drawn
+
+    def examples(self) -> dict[str, Any]:
+        """Return the examples themselves, in float64."""
+        return self._example(self._hints, 0)
 
     def _example(self, way: Mapping[Any, int], attempt: int) -> dict[str, Any]:
         """Return the examples; after the first attempt only their integers, with other floats.

@@ -787,3 +787,73 @@ def test_a_reference_whose_values_jump_is_no_slope_at_ties():
 
     report = audited(step, back, torch.randn(3, 6), reference=meant)
     assert report.verdict == "right" and "grows alike" not in str(report)
+
+
+def hardened(ctx, x):
+    kept(ctx, x)
+    return torch.nn.functional.hardswish(x)
+
+
+def hardened_back(ctx, G):
+    (x,) = ctx.saved_tensors
+    return G * torch.where(x < -3, 0, torch.where(x > 2, 1.0, x / 3 + 0.5))
+
+
+def bounded(ctx, x):
+    kept(ctx, x)
+    return x.exp()
+
+
+def bounded_back(ctx, G):
+    return G * ctx.saved_tensors[0].clamp(max=5).exp()
+
+
+def ranked(ctx, x, w):
+    y, places = x.sort()
+    kept(ctx, places, w, y)
+    return (y * w).sum()
+
+
+def ranked_back(ctx, G):
+    places, w, y = ctx.saved_tensors
+    return (G * w)[places], G * y
+
+
+def smoothed(ctx, x, amount=0.0):
+    kept(ctx, x)
+    return x * x * (1 - amount)
+
+
+def smoothed_back(ctx, G):
+    return 2 * ctx.saved_tensors[0] * G, None
+
+
+def labelled(ctx, x, target, ignored=-100):
+    kept(ctx, x, target)
+    return torch.nn.functional.cross_entropy(x, target, ignore_index=ignored, reduction="sum")
+
+
+def labelled_back(ctx, G):
+    x, target = ctx.saved_tensors
+    return G * (x.softmax(1) - torch.nn.functional.one_hot(target.clamp(min=0), 5)), None, None
+
+
+UNLIKE_THE_EXAMPLE = {
+    "another bound": (hardened, hardened_back, ["x"], "fragile"),
+    "a bound that the forward lacks": (bounded, bounded_back, ["x"], "wrong"),
+    "an order": (ranked, ranked_back, ["row", "weights"], "wrong"),
+    "a flag of 0": (smoothed, smoothed_back, ["x"], "fragile"),
+    "labels that are ignored": (labelled, labelled_back, ["x", "labels"], "fragile"),
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE_THE_EXAMPLE)
+def test_a_mistake_that_the_example_hides_is_found(name):
+    forward, back, given, verdict = UNLIKE_THE_EXAMPLE[name]
+    examples = {
+        "x": torch.randn(3, 5),
+        "row": torch.tensor([0.5, -0.5, 1.0, 2.0]),  # its order is its own inverse
+        "weights": torch.randn(4),
+        "labels": torch.tensor([4, 0, 2]),
+    }
+    assert audited(forward, back, *(examples[n] for n in given)).verdict == verdict

@@ -104,6 +104,13 @@ y[n,e] = sum[m](p[n,m]*v[m,e])
 """
 POSITIONS = "op at(x[n,d]) -> y, t\ny[n,d] = x[n,d]*cos(n*d) + size(n)\nt[d] = sum[n](x[n,d]*n)"
 LATER = "op later(x[k,n], b[k]) -> z\nz[k,n] = sin(x[k,n]) + b[k]"
+NAMED = """
+op named(x[i,n], y[j,n], b[j]) -> v
+C[i,j] = sum[n](x[i,n]*y[j,n])
+g[j]   = exp(sum[i](C[i,j]))
+v      = sum[j](g[j]*b[j])
+"""
+CYCLES = "op cycles(A[n,j], w[n]) -> y\ny = sum[n,j,k](A[n,j]*A[j,k]*A[k,n]*w[n])"
 MASKED = "op masked(x[n,d], m[n]: bool) -> z\nz[d] = mean[n | m[n]](x[n,d]**2)"
 
 
@@ -128,8 +135,11 @@ def test_linear_cross_entropy():
         (MLP, lambda: [randn(7, 3), randn(3, 6), randn(6), randn(6, 4)]),
         (SELF, lambda: [randn(7, 3)]),
         (TWO, lambda: [randn(7, 3), randn(3)]),
+        (PAIRS, lambda: [randn(7, 3), randn(5, 3)]),
+        (NAMED, lambda: [randn(4, 7), randn(5, 7), randn(5)]),
+        (CYCLES, lambda: [randn(7, 7), randn(7)]),
     ],
-    ids=["mapped", "both ways", "mapped and summed"],
+    ids=["mapped", "both ways", "mapped and summed", "a centre", "a later name", "two axes"],
 )
 def test_blocks_agree_with_the_whole(text, given):
     agrees(parse(text), given, blocks=(3, 9))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from kit.reads import r
 
-from derive import DeriveError, load
+from derive import DeriveError, load, read_torch
 from derive.tracing.read import reading
 
 
@@ -160,3 +160,59 @@ def test_the_least_number_of_a_dtype_is_one_of_it():
         return x.masked_fill(m, torch.finfo(x.dtype).min).softmax(-1)
 
     held(masked, r(3, 5), MASK)
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, G):
+        return G.clamp(-5, 5)
+
+
+class Bounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx, G):
+        return G * ctx.saved_tensors[0].clamp(max=15).exp()
+
+
+class Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, G):
+        return G
+
+
+class Squashed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.tanh()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, G):
+        return G * (1 - ctx.saved_tensors[0] ** 2)
+
+
+@pytest.mark.parametrize("applied", [Clipped, Bounded, Rounded])
+def test_a_function_with_a_gradient_of_its_own_is_named(applied):
+    """That both gradients agree at moderate values is not enough."""
+    given = torch.randn(3, 5), torch.randn(3, 5)
+    with pytest.raises(DeriveError, match=f"applies {applied.__name__}, whose own backward is not"):
+        read_torch(lambda x, w: (applied.apply(x) * w).sum(), *given)
+
+
+def test_a_function_with_the_right_gradient_is_read():
+    op = read_torch(lambda x: Squashed.apply(2 * x), torch.randn(3, 5))
+    assert "tanh" in str(op)
