@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import base_types
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
@@ -74,8 +75,6 @@ class Graph:
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     mode, fakes, shapes = without_data(tensors)
     outputs: list[Any] = []
     same: list[list[int | None]] = []
@@ -110,15 +109,18 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         recorded_statements() as (places, applied),
     ):
         try:
-            module = make_fx(flat, tracing_mode="real", pre_dispatch=True)(*fakes)
-            if any(map(torch._C._functorch.is_functorch_wrapped_tensor, _constants(module))):
-                # The operations of a vmap are those of whole tensors below the transforms.
-                places.clear()
-                module = make_fx(flat, tracing_mode="real")(*fakes)
+            module = _module(flat, fakes, pre_dispatch=True)
         except DeriveError:
             raise
         except Exception as error:
-            raise _trace_error(error) from error
+            # Transforms and gradients inside are operations of whole tensors below autograd.
+            places.clear()
+            for fake, t in zip(fakes, tensors.values(), strict=True):
+                fake.requires_grad_(t.requires_grad)
+            try:
+                module = _module(flat, fakes, pre_dispatch=False)
+            except Exception:
+                raise _trace_error(error) from error
     for node in module.graph.nodes:
         if torch.Tag.inplace_view in getattr(node.target, "tags", ()):
             # It changes no values, and what reads the tensor later reads this node.
@@ -129,6 +131,39 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
     return Graph(module.graph, *known, branches[-1], tuple(applied))
+
+
+def _module(flat: Callable[..., Any], fakes: Sequence[Any], pre_dispatch: bool) -> Any:
+    """Return the traced module; raise an error if values of the trace itself are constants."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    with _Detaching():
+        module = make_fx(flat, tracing_mode="real", pre_dispatch=pre_dispatch)(*fakes)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    if pre_dispatch and any(wrapped(x) or isinstance(x, FakeTensor) for x in _constants(module)):
+        raise RuntimeError("a transform inside is not recorded before dispatch")
+    if not pre_dispatch:
+        for node in module.graph.nodes:
+            # Below autograd, a tensor that is saved for a gradient is detached too.
+            if node.target is torch.ops.aten.detach.default and not node.meta.get("detaches"):
+                node.replace_all_uses_with(node.args[0])
+    return module
+
+
+_DETACHES: ContextVar[bool] = ContextVar("detaches", default=False)
+
+
+class _Detaching(TorchFunctionMode):
+    """Marks the nodes of calls that detach a tensor."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") not in ("detach", "__get__"):
+            return func(*args, **kwargs or {})
+        token = _DETACHES.set(True)
+        try:
+            return func(*args, **kwargs or {})
+        finally:
+            _DETACHES.reset(token)
 
 
 def _constants(module: Any) -> list[Any]:
@@ -395,6 +430,7 @@ def recorded_statements() -> Iterator[tuple[dict[str, SourceStatement], dict[str
         node = create(self, *args, **kwargs)
         caller = callers[0] if callers and not _STOPPED.get() else torch.is_grad_enabled()
         node.meta["held"] = not caller
+        node.meta["detaches"] = _DETACHES.get()
         own = _own_frame(sys._getframe(1).f_back)
         if own is not None:
             line, _, column, _ = list(own.f_code.co_positions())[own.f_lasti // 2]

@@ -141,3 +141,43 @@ def test_a_gradient_that_no_reading_has_is_refused():
     custom = function_of(grown, lambda ctx, G: G)
     with pytest.raises(derive.DeriveError, match="gradient of input 1"):
         derive.read_torch(lambda x, w: custom(x) * w, torch.rand(3, 4), torch.rand(3, 4))
+
+
+def slopes(x, w):
+    return torch.func.grad(lambda x: (2 * torch.tanh(x @ w)).sum() / x.numel())(x)
+
+
+def moved(x, v):
+    return torch.func.jvp(lambda x: (0.5 * x).sin(), (x,), (v,))[1]
+
+
+def force(x, w):
+    x = x.clone().requires_grad_()
+    y = torch.tanh(x @ w)
+    return torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)[0]
+
+
+def held_point(x, w):
+    x = x.detach().requires_grad_()
+    y = torch.nn.functional.silu(x @ w)
+    return torch.autograd.grad(y.sum(), x, create_graph=True)[0]
+
+
+def penalized(x, w):
+    slope, value = torch.func.grad_and_value(lambda x: ((x @ w).sigmoid() ** 2).sum())(x)
+    return value + (slope * slope).sum()
+
+
+def beside_a_constant(x, w):
+    return torch.func.grad(lambda x: (x.tanh() * (x @ w @ w.mT).detach()).sum())(x)
+
+
+@pytest.mark.parametrize("function", [slopes, force, held_point, penalized, beside_a_constant])
+def test_a_gradient_inside_is_read(function):
+    """What autograd keeps for it is no constant, and what the function detaches is one."""
+    op = str(assert_read(function, [(3, 4), (4, 5)]))
+    assert ("detach" in op) is (function in (held_point, beside_a_constant))
+
+
+def test_a_tangent_inside_is_read():
+    assert_read(moved, [(3, 4), (3, 4)])
