@@ -35,7 +35,7 @@ from derive.errors import no_recursion_leaves
 from derive.lowering.ground.value import NeedsFlatGroups
 from derive.lowering.groups import with_flat_groups
 from derive.lowering.joint import Joint
-from derive.lowering.layout_conversion import Border, PlainBorder
+from derive.lowering.layout_conversion import Border
 from derive.lowering.lowering_input import LoweringInput
 from derive.lowering.plain import lower_plain
 from derive.lowering.program import Lowered, lower_program
@@ -210,11 +210,11 @@ class Code:
         return self.made
 
 
-def lowering_input(unit: Unit, flat: bool, border: type[Border] = Border) -> LoweringInput:
+def lowering_input(unit: Unit, flat: bool, named: bool = False) -> LoweringInput:
     """Return the lowering input of a derivation; with ``flat``, each group is one axis."""
     whole = unit.operation, unit.lets, unit.backward
     whole = with_flat_groups(*whole) if flat else whole
-    return LoweringInput(whole[0], whole[1].apart(), whole[2], border.of(unit.given, flat=flat))
+    return LoweringInput(whole[0], whole[1].apart(), whole[2], Border.of(unit.given, flat, named))
 
 
 @as_pass
@@ -359,7 +359,7 @@ def plain_program(op: Operation, option: str | None) -> Program:
     """Return the program of one option in public calls of torch, any of which has a derivative."""
     unit = derive_option(op, option, None)
     with working(op.name), translating_errors(unit.given, unit.shown_names):
-        return lower_plain(partial(lowering_input, unit, border=PlainBorder))
+        return lower_plain(partial(lowering_input, unit, named=True))
 
 
 def stage_backward(

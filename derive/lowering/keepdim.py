@@ -47,12 +47,9 @@ def entered_axes(op: Operation, formals: Axes, frame: Frame, name: str) -> tuple
         for n, (p, at) in enumerate((*before, *after))
     ]
     missing = (*placed[: len(before)], *reversed(placed[len(before) :]))
-    return tuple(axes), [Line(name, kept_if(flag, Name(name), place)) for flag, place in missing]
-
-
-def kept_if(flag: Code, code: Code, place: Code) -> Code:
-    """Return the code if the flag is set, else with an axis of size 1."""
-    return Conditional(flag, code, MethodCall(code, "unsqueeze", (place,)))
+    at = Name(name)
+    wide = (Conditional(flag, at, MethodCall(at, "unsqueeze", (place,))) for flag, place in missing)
+    return tuple(axes), [Line(name, code) for code in wide]
 
 
 def _reduced_axes(

@@ -55,16 +55,18 @@ class Border:
     frame: Frame
     """Positions on tensors with one layout."""
     shapes: ShapeSources
+    named: bool = False
+    """True if the shapes and the axes of all groups have names."""
     entered: set[str] = field(default_factory=set)
     """The names converted to their inner layout by lines before all others."""
     stored: set[str] = field(default_factory=set)
     """The names that hold a computed tensor in its outer layout."""
 
     @classmethod
-    def of(cls, op: Operation, flat: bool = False) -> Border:
+    def of(cls, op: Operation, flat: bool = False, named: bool = False) -> Border:
         """Return the border of an operation, with every size read from the shape of an input.
 
-        With ``flat``, each group is one axis inside.
+        With ``flat``, each group is one axis inside. ``named`` is the field.
         """
         inside = split_axes(op).axes
         if flat:
@@ -74,10 +76,10 @@ class Border:
             }
         given = [t for t in op.inputs if t.default is None]
         sources = [ShapeSource(t.name, Name(f"{t.name}_shape"), axes_of(op, t)) for t in given]
-        named = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
+        groups = {i.extent: Name(shape_name(i)) for t in op.inputs for i in groups_of(t)}
         extents = {e.name: e for e in op.extents}
-        shapes = ShapeSources(extents, SizeFrame(), (), sources, groups=named)
-        return cls(op, inside, Frame(named_axes(op)), shapes)
+        shapes = ShapeSources(extents, SizeFrame(), (), sources, groups=groups)
+        return cls(op, inside, Frame(named_axes(op)), shapes, named)
 
     def again(self) -> Border:
         """Return a copy without entered names and without recorded reads of shapes."""
@@ -108,16 +110,6 @@ class Border:
     def has_groups(self) -> bool:
         """True if a tensor has a group."""
         return any(is_group(axis) for axes in self.outside.values() for axis in axes)
-
-    @property
-    def names_groups(self) -> bool:
-        """True if the shapes of groups have names."""
-        return self.is_crossed
-
-    @property
-    def size_frame(self) -> Frame:
-        """The positions at which sizes are read."""
-        return SizeFrame() if self.is_crossed else self.frame
 
     @cached_property
     def groups(self) -> list[Line]:
@@ -210,19 +202,6 @@ class Border:
         several = ((n, axis) for n, axis in enumerate(self.inside[tensor]) if len(axis) > 1)
         found = [(int(text(Frame().position(outer, n))), axis) for n, axis in several]
         return [x for x in found if x[0] >= 0], [x for x in found if x[0] < 0]
-
-
-@dataclass
-class PlainBorder(Border):
-    """A border with names for the shapes and the axes of all groups."""
-
-    @property
-    def names_groups(self) -> bool:
-        return True
-
-    @property
-    def size_frame(self) -> Frame:
-        return SizeFrame(self.frame.named)
 
 
 def enter_layout(
@@ -334,8 +313,10 @@ def resolve_sizes(
     kept: Sequence[ShapeSource] = (),
 ) -> list[Line]:
     """Return the lines with every size read from available tensors, else from kept shapes."""
-    groups = border.shapes.groups if border.names_groups else {}
-    given = border.shapes.extents, border.size_frame, sources, kept, groups, border.shapes.used
+    named = border.named or border.is_crossed
+    frame = SizeFrame(border.frame.named if border.named else ()) if named else border.frame
+    groups = border.shapes.groups if named else {}
+    given = border.shapes.extents, frame, sources, kept, groups, border.shapes.used
     return _mapped(lines, ShapeSources(*given).resolve)
 
 

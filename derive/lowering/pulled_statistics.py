@@ -81,7 +81,16 @@ def through_statistics(lowered: Lowered, derive: Derive) -> Program:
         return program
     patterns = noted_patterns(lowered.forward.scope, lets)
     recognised = tuple(dict.fromkeys((*patterns, *made.recognised)))
-    return replace(_with_backward_of(program, made), recognised=recognised)
+    return replace(
+        made,
+        forward=program.forward,
+        forward_precision=program.forward_precision,
+        composed=program.composed,
+        composed_precision=program.composed_precision,
+        rearranges=program.rearranges,
+        recognised=recognised,
+        log={**program.log, **made.log},
+    )
 
 
 def _candidates(lowered: Lowered) -> list[str]:
@@ -161,18 +170,6 @@ def _has_masks_of(given: LoweringInput, other: LoweringInput) -> bool:
 
 def _brackets(a: Adjoint) -> set[Expr]:
     return {f for t in a.body.terms for f in t.factors if isinstance(f, Iverson)}
-
-
-def _with_backward_of(program: Program, other: Program) -> Program:
-    return replace(
-        other,
-        forward=program.forward,
-        forward_precision=program.forward_precision,
-        composed=program.composed,
-        composed_precision=program.composed_precision,
-        rearranges=program.rearranges,
-        log={**program.log, **other.log},
-    )
 
 
 def _count_lines(made: Program) -> int:

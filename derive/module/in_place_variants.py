@@ -17,7 +17,7 @@ from derive.lowering.ground.value import is_group
 from derive.notation.operation import Operation
 from derive.program.aliasing import unalias_outputs
 from derive.program.argument_types import backward_types, forward_types, result_types, tensor_types
-from derive.program.buffer_reuse import InPlaceWriter, Savings, always, where_allowed
+from derive.program.buffer_reuse import InPlaceWriter, Savings, where_allowed
 from derive.program.cse import Line, renumbered
 from derive.program.guard_elimination import unguarded
 from derive.program.program import Program
@@ -120,7 +120,7 @@ class _Own:
             places={t.name: n for n, t in enumerate(self.op.inputs)},
             taken={*reserved, *(line.name for line in lines)},
             is_large=lambda shape: _axes(shape) >= self.full,
-            write_over=where_allowed if differentiable else always,
+            write_over=where_allowed if differentiable else lambda code: code,
             numbers=numbers,
             grouped=grouped(self.op, self.program),
             exact=exact,

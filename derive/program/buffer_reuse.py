@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from derive.program.cse import VALUE, Line, Needs, cut, numbered
-from derive.program.dataflow import Aliases, Memory, Owner, read_parts
+from derive.program.dataflow import Aliases, Memory, Owner, names_read, read_parts
 from derive.program.gemm_fusion import note_groups, product_added, without_test
 from derive.program.gradient_predication import any_wanted
 from derive.program.none_specialization import has_choice
@@ -119,7 +118,7 @@ class InPlaceWriter:
         self._asked = {}
         for x in later:
             together = not set(x.needs).isdisjoint(line.needs)
-            for name in _names_read(x.code):
+            for name in names_read(x.code):
                 for m in self._aliases.of(name).owners:
                     if together:
                         self._busy.add(m)
@@ -369,19 +368,6 @@ def _contracts_what_it_reads(total: Code, product: Code) -> bool:
         for part in subexpressions(total)
         if torch_op(part).contracts or (isinstance(part, Binary) and part.op == "@")
     )
-
-
-@lru_cache(maxsize=2**12)
-def _names_read(code: Code) -> frozenset[Name]:
-    """Return the names from which the code reads more than shapes and dtypes."""
-    if isinstance(code, Name):
-        return frozenset({code})
-    return frozenset().union(*map(_names_read, read_parts(code)))
-
-
-def always(code: Code) -> Code:
-    """Return a call that overwrites an operand as it is, for code without a graph."""
-    return code
 
 
 def where_allowed(code: Code) -> Code:

@@ -131,9 +131,7 @@ def _fold_extremum(name: str, args: Iterable[Code]) -> Code:
     return distinct[0] if len(distinct) == 1 else FunctionCall(name, distinct)
 
 
-def asked_once(
-    code: Code, true: frozenset[Code] = frozenset(), false: frozenset[Code] = frozenset()
-) -> Code:
+def asked_once(code: Code) -> Code:
     """Return the code without tests that an enclosing choice decides."""
 
     def asked(key: tuple[Code, frozenset[Code], frozenset[Code]]) -> Code:
@@ -151,4 +149,4 @@ def asked_once(
         return Conditional(test, then, visit((code.other, true, other)))
 
     visit = Recursion(asked)
-    return visit((code, true, false))
+    return visit((code, frozenset(), frozenset()))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from operator import or_
 from typing import Generic, Protocol, TypeVar
 
@@ -245,3 +246,11 @@ def read_parts(code: Code) -> tuple[Code, ...]:
         case MethodCall(_, name, args) if name in ("dim", "size") or torch_op(code).makes:
             return args
     return code.parts()
+
+
+@lru_cache(maxsize=2**12)
+def names_read(code: Code) -> frozenset[Name]:
+    """Return the names from which the code reads more than shapes and dtypes."""
+    if isinstance(code, Name):
+        return frozenset({code})
+    return frozenset().union(*map(names_read, read_parts(code)))

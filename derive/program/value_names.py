@@ -367,7 +367,9 @@ class _Words:
             return "count"
         words = list(dict.fromkeys(self.operand(f) for f in factors if not _number(f)))
         tensors = dict.fromkeys(self.operand(f) for f in factors if not self._is_number(f))
-        plain = all(map(_is_plain_number, filter(self._is_number, factors)))
+        numbers = filter(self._is_number, factors)
+        bare = (f.operand if isinstance(f, Unary) else f for f in numbers)
+        plain = all(isinstance(f, Name | Literal) for f in bare)
         words = list(tensors) if len(tensors) > plain else words
         number = next((_number(f) for f in factors if _number(f)), "")
         if len(words) == 1:
@@ -460,10 +462,6 @@ _METHODS = {"mul": "*", "add": "+", "sub": "-", "div": "/", "pow": "**"}
 _NOUNS = {"+": "sum", "-": "difference", "/": "quotient"}
 _ADDS = {"addcmul": "*", "addmm": "@", "baddbmm": "@"}
 _CASTS = "to", "detach", "clone", "contiguous"
-
-
-def _is_plain_number(code: Code) -> bool:
-    return isinstance(code.operand if isinstance(code, Unary) else code, Name | Literal)
 
 
 def _scaled(word: str) -> str:

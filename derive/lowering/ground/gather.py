@@ -44,7 +44,7 @@ def read_at(frame: Frame, value: Value, n: int, position: Value, suffix: str = "
     suffix "if_any" or "inside", what is read from an empty axis or out of range is 0.
     """
     made = _read_at(frame, value, n, position, suffix)
-    code = _with_gather_suffix(made.code, value.code, suffix) if suffix else made.code
+    code = with_gather_suffix(made.code, value.code, suffix) if suffix else made.code
     return replace(made, code=code)
 
 
@@ -98,17 +98,12 @@ def _gather_axis(frame: Frame, value: Value, n: int, position: Value, new: Indic
     return value.at(n, *new) if new else value.call("squeeze", place).at(n)
 
 
-def of_any_size(code: Code, read: Code) -> Code:
-    """Return the code with gathers and scatters that do nothing if the axis is empty."""
-    return _with_gather_suffix(code, read, "if_any")
+def with_gather_suffix(code: Code, read: Code, suffix: str) -> Code:
+    """Return the code with other gathers and scatters.
 
+    Those "if_any" do nothing if the axis is empty, those "inside" skip positions out of range.
+    """
 
-def kept_inside(code: Code, read: Code) -> Code:
-    """Return the code with gathers and scatters that skip positions out of range."""
-    return _with_gather_suffix(code, read, "inside")
-
-
-def _with_gather_suffix(code: Code, read: Code, suffix: str) -> Code:
     def visit(part: Code) -> Code | None:
         match part:
             case MethodCall(x, name, args) | FunctionCall(name, (x, *args)) if x is read:

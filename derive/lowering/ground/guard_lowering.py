@@ -6,7 +6,7 @@ again, the derivative of the other branch is multiplied by 0, and 0*inf is nan: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from derive.algebra.expr import Call, Expr, Guard, Iverson, Not, Num, Rel, accesses, is_number, num
@@ -16,7 +16,8 @@ from derive.algebra.reference_values import function_at
 from derive.algebra.substitution import replace as replaced
 from derive.calculus.guards import without_guards
 from derive.lowering.ground.value import Value
-from derive.program.torch_ir import Attribute, Binary, Code, FunctionCall, Literal, Name, Unary
+from derive.program.dataflow import names_read
+from derive.program.torch_ir import Binary, Code, FunctionCall, Literal, Name, Unary
 
 
 def under_condition(e: Expr, condition: Expr) -> Expr:
@@ -124,18 +125,6 @@ def follows_data(mask: Code, tensors: Mapping[str, Value]) -> bool:
         case Name(name) if name in tensors and tensors[name].kind == "bool":
             return True
         case Binary("<" | "<=" | ">" | ">=", left, right):
-            read = (tensors.get(n) for n in _mask_operands((left, right)))
+            read = (tensors.get(name.id) for name in names_read(left) | names_read(right))
             return any(x is not None and x.kind == "float" for x in read)
     return any(follows_data(part, tensors) for part in mask.parts())
-
-
-def _mask_operands(codes: Iterable[Code]) -> Iterable[str]:
-    """Yield the names whose elements the code reads."""
-    for code in codes:
-        match code:
-            case Name(name):
-                yield name
-            case Attribute(_, "shape" | "device" | "dtype"):
-                pass
-            case _:
-                yield from _mask_operands(code.parts())

@@ -26,7 +26,7 @@ from derive.errors import LoweringError
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Indices, Value, broadcast
 from derive.lowering.nodes.access import lower_access
-from derive.program.torch_ir import Attribute, Binary, Code, Literal, Name, Unary
+from derive.program.torch_ir import Attribute, Binary, Literal, Name, Unary, replaced
 
 
 def lower_condition(scope: Scope, e: Expr, order: Indices) -> Value:
@@ -74,11 +74,7 @@ def _comparison_side(scope: Scope, e: Expr, order: Indices) -> Value:
     if any(scope.tensor(a.tensor).kind == "float" for a in accesses(e)):
         return value
     dtype = Attribute(scope.like, "dtype")
-    return replace(value, code=_replace_code(value.code, dtype, Name("torch.float64")))
-
-
-def _replace_code(code: Code, old: Code, new: Code) -> Code:
-    return new if code is old else code.map(lambda part: _replace_code(part, old, new))
+    return replace(value, code=replaced(value.code, {dtype: Name("torch.float64")}))
 
 
 def _logical(scope: Scope, op: str, args: Sequence[Expr], order: Indices) -> Value:

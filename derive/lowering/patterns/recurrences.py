@@ -37,35 +37,22 @@ from derive.lowering.patterns.cumulative import (
 from derive.program.torch_ir import Attribute, Binary, FunctionCall, Unary, literal
 
 
-def _weighted_running_sum(
-    scope: Scope, s: Summation
-) -> tuple[RunningSum, Expr, list[Index]] | None:
-    """Return the running sum, its only weight, and the layout along the axis; else None."""
-    found = running_sum(scope, s)
-    if found is None or len(found.weights) != 1:
-        return None
-    (weight,) = found.weights
-    if any(i in free_indices(weight) for i in s.binders if i is not found.along.binder):
-        return None
-    free = {found.along.index} | indices_of((found.x, weight))
-    return found, weight, [i for i in s.order if i in free]
-
-
 def sum_weighted_by_exponentials(scope: Scope, s: Summation) -> Value | None:
     """Sum_l [k <= l] x(l) exp(a(k) - F(l)) = exp(a(k) - F(k)) r(k),
     r(k) = x(k) + exp(F(k) - F(k + 1)) r(k + 1).
 
     The weight is a softmax over the positions up to l, read at k, or the reverse.
     """
-    given = _weighted_running_sum(scope, s)
-    if given is None or given[0].along.is_strict:
+    found = running_sum(scope, s)
+    if found is None or len(found.weights) != 1 or found.along.is_strict:
         return None
-    found, weight, order = given
-    along = found.along
+    along, (weight,) = found.along, found.weights
     taken = _taken_along(scope, weight, along) if isinstance(weight, NormalizedExp) else None
-    if taken is None:
+    if taken is None or ({*s.binders} - {along.binder}) & free_indices(weight):
         return None
     assert isinstance(weight, NormalizedExp) and weight.level is not None
+    free = {along.index} | indices_of((found.x, weight))
+    order = [i for i in s.order if i in free]
     after = weight.position is along.index
     other = along.binder if after else along.index
     at: dict[Index, Expr] = {weight.index: along.index, other: along.index}

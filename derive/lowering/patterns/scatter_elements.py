@@ -40,7 +40,13 @@ from derive.calculus.lets import layout
 from derive.kernels.kernel_spec import AttentionResult, Kernel, KernelResult
 from derive.lowering.ground.axis_order import binders_for_axis, renaming
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.gather import add_at, joined_positions, of_any_size, placed_axes, put_at
+from derive.lowering.ground.gather import (
+    add_at,
+    joined_positions,
+    placed_axes,
+    put_at,
+    with_gather_suffix,
+)
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value, axis_size, zeros
@@ -333,7 +339,8 @@ def at_computed(scope: Scope, p: Placement) -> Placed | None:
     args = p.source, axis, index, p.summed, p.order, base, scope.like
     made = add_at(scope.frame, *args)
     if may_lack_positions(scope, position, axis.extent):
-        made = replace(made, code=of_any_size(made.code, made.code.parts()[0]))
+        code = with_gather_suffix(made.code, made.code.parts()[0], "if_any")
+        made = replace(made, code=code)
     return made, base is not None
 
 

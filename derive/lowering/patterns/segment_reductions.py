@@ -41,7 +41,13 @@ from derive.calculus.value_analysis import ValueFacts
 from derive.lowering.ground.axis_order import binders_for_axis, with_binders
 from derive.lowering.ground.context import Scope, neutral
 from derive.lowering.ground.contract import contract, elementwise_product
-from derive.lowering.ground.gather import add_at, extremum_at, kept_inside, placed_axes, read_at
+from derive.lowering.ground.gather import (
+    add_at,
+    extremum_at,
+    placed_axes,
+    read_at,
+    with_gather_suffix,
+)
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value, axis_size, broadcast, shape_of
 from derive.lowering.patterns.equality_masks import with_value
@@ -246,7 +252,7 @@ def added_at(
     if base is None or source.kind != "float":
         base = MethodCall(like, "new_zeros", (shape_of(result),))
     value = add_at(scope.frame, source, match.index, position, summed, order, base, like, scale)
-    code = value.code if match.certain else kept_inside(value.code, base)
+    code = value.code if match.certain else with_gather_suffix(value.code, base, "inside")
     return replace(value, code=code, kind=source.kind)
 
 
