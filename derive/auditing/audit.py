@@ -17,10 +17,10 @@ import torch
 from derive.api import source
 from derive.auditing.forward import Subject, function_class, unjudged
 from derive.auditing.isolation import SECONDS, EndedError, isolated
-from derive.auditing.model import torch_function
+from derive.auditing.model import Reference, torch_function
 from derive.auditing.points import is_float
 from derive.auditing.report import Report
-from derive.auditing.verdict import AuditRequest, Reference
+from derive.auditing.verdict import AuditRequest
 from derive.tracing.read import read_torch
 
 

@@ -23,7 +23,7 @@ _LEAST = 2
 def where(evidence: Evidence) -> str:
     """Describe the wrong positions and the elements there; '' if nothing fits."""
     pairs = list(zip(evidence.given, evidence.right, strict=True))
-    if any(g.shape != r.shape or not np.isfinite(g).all() for g, r in pairs):
+    if not evidence.has_right_shapes or not all(np.isfinite(g).all() for g in evidence.given):
         return ""
     told = [n for n, (g, r) in enumerate(pairs) if not evidence.same(g, r)]
     if len(told) < _LEAST:

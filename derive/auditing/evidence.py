@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from derive.algebra.expr import Expr, Index, Num, Pow, Size, walk
+from derive.algebra.expr import Expr
 from derive.algebra.interpret import Array
 from derive.auditing.gradients import Outcome
 from derive.auditing.model import Model, PointValues, without_ones
@@ -34,6 +34,11 @@ class Evidence:
     outcomes: tuple[Outcome, ...]
     model: Model | None = None
     tolerance: float = EXACT
+
+    @property
+    def has_right_shapes(self) -> bool:
+        """True if both gradients have the same shape at every point."""
+        return all(g.shape == r.shape for g, r in zip(self.given, self.right, strict=True))
 
     @cached_property
     def right(self) -> list[Array]:
@@ -125,7 +130,7 @@ class Evidence:
         """Sizes by name at every point; index letters are the names if the model is known."""
         found: dict[str, list[float]] = {}
         if self.model is not None:
-            names = _extent_letters(self.model)
+            names = self.model.letters
             for extent in self.values[0].sizes:
                 every = [v.sizes[extent] for v in self.values]
                 if extent in names and all(isinstance(s, int) for s in every):
@@ -173,29 +178,6 @@ class Evidence:
     def symbols(self) -> Mapping[str, Sequence[float]]:
         """The named values that a ratio may be a product of."""
         return {**self.sizes, **self.numbers}
-
-
-def _extent_letters(model: Model) -> dict[str, str]:
-    """Map each extent to the first index letter of it."""
-    found: dict[str, str] = {}
-    op = model.operation
-    every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
-    for axis in (a for axes in every for a in axes):
-        for part in walk(axis):
-            if isinstance(part, Index):
-                found.setdefault(part.extent, part.name)
-    return found
-
-
-def has_inverse_sizes(e: Expr) -> bool:
-    """True if e divides by a size."""
-    return any(
-        isinstance(part, Pow)
-        and isinstance(part.base, Size)
-        and isinstance(part.exponent, Num)
-        and part.exponent.value < 0
-        for part in walk(e)
-    )
 
 
 def has_other_name(told: str, evidence: Evidence) -> bool:

@@ -13,15 +13,16 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from derive.algebra.expr import Expr, Index, Mul, Reduce, free_indices
+from derive.algebra.expr import Expr, Index, Mul, Reduce, Size, free_indices
 from derive.algebra.interpret import Array
-from derive.auditing.evidence import Evidence, as_number, as_product, has_inverse_sizes
+from derive.auditing.evidence import Evidence, as_number, as_product
 from derive.auditing.model import Model
 from derive.auditing.points import is_tensor
 from derive.auditing.terms import (
     Change,
     changes,
     described,
+    divisors,
     everywhere,
     factors_left_out,
     multiples,
@@ -106,7 +107,7 @@ def _explain_other_input(evidence: Evidence, is_right: bool) -> str:
 
 def _explain_scaled(evidence: Evidence) -> str:
     """Explain a gradient that is the right one times a number, a size or a scalar argument."""
-    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+    if not evidence.has_right_shapes:
         return ""
     ratios = []
     for given, right in zip(evidence.given, evidence.right, strict=True):
@@ -131,7 +132,7 @@ def _describe_ratio(
     text = None if number is not None else as_product(ratios, evidence.symbols)
     if number is None and text is None:
         return ""
-    inverse = body is not None and has_inverse_sizes(body)
+    inverse = body is not None and any(isinstance(d, Size) for d in divisors(body))
     return scaled(number, text, frozenset(evidence.sizes), inverse, where)
 
 
@@ -172,7 +173,7 @@ def _summed(
     model: Model, right: Sequence[Index], given: Sequence[Index], axes: Sequence[Index]
 ) -> str:
     def letters(indices: Sequence[Index]) -> str:
-        return ", ".join(model.letter(i) for i in indices)
+        return ", ".join(model.letters.get(i.extent, i.name) for i in indices)
 
     if not given:
         return f"the sum over {letters(right)} is missing"
@@ -183,7 +184,7 @@ def _explain_scaled_terms(evidence: Evidence, counts: Sequence[int], start: str 
     """Explain a gradient as the sum of right terms, ``counts`` of them scaled and told so."""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None
-    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+    if not evidence.has_right_shapes:
         return ""
     for body in dict.fromkeys((formula.body, model.opened(formula.body))):
         parts = terms(body)
@@ -288,7 +289,7 @@ def _formula_and_bodies(evidence: Evidence) -> tuple[Formula, list[Expr]]:
 
 def _first_fitting_stage(evidence: Evidence, *stages: tuple[_Maker, list[Expr], bool]) -> str:
     """Explain by the first change that fits; each stage rewrites whole bodies or single terms."""
-    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+    if not evidence.has_right_shapes:
         return ""
     tried: set[Expr] = set()
     for make, of, apart in stages:
@@ -301,7 +302,7 @@ def _first_fitting_stage(evidence: Evidence, *stages: tuple[_Maker, list[Expr], 
 
 def _explain_redefined_name(evidence: Evidence, bodies: Sequence[Expr]) -> str:
     """Explain by a name that backward recomputes in another way than forward."""
-    if any(g.shape != r.shape for g, r in zip(evidence.given, evidence.right, strict=True)):
+    if not evidence.has_right_shapes:
         return ""
     formula, model = evidence.formula, evidence.model
     assert formula is not None and model is not None

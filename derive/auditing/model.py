@@ -92,15 +92,16 @@ class Model:
                     found[name] = self.names[n]
         return found
 
-    def letter(self, index: Index) -> str:
-        """Return the letter of the index's extent in the operation's text."""
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """The first index letter of each extent in the operation's text."""
+        found: dict[str, str] = {}
         op = self.operation
-        every = [t.axes for t in op.inputs] + [e.axes for e in op.equations]
-        for axis in (a for axes in every for a in axes):
-            for part in walk(axis):
-                if isinstance(part, Index) and part.extent == index.extent:
-                    return part.name
-        return index.name
+        every = [*(t.axes for t in op.inputs), *(e.axes for e in op.equations)]
+        for part in (p for axes in every for axis in axes for p in walk(axis)):
+            if isinstance(part, Index):
+                found.setdefault(part.extent, part.name)
+        return found
 
     def shown(self, e: Expr, axes: Sequence[Expr] = ()) -> str:
         """Print the expression below these axes, with the user's names of cotangents."""

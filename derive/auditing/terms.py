@@ -395,12 +395,13 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
                         f"it is divided by {shown(factor.base)} where it should be multiplied by "
                         f"it{where}"
                     )
-                if factor.exponent is num(2) and _has_inverse_power(factor.base, right):
+                divides = any(base is factor.base for base in divisors(right))
+                if factor.exponent is num(2) and divides:
                     return (
                         f"it is multiplied by {shown(factor.base)} where it should be divided by "
                         f"it{where}"
                     )
-                if factor.exponent.value < 0 and not _has_inverse_power(factor.base, right):
+                if factor.exponent.value < 0 and not divides:
                     return f"the factor {shown(inverse)} is missing{where}"
                 if factor.exponent is num(-1):
                     return f"the factor 1/{shown(factor.base)} is too many{where}"
@@ -425,12 +426,8 @@ def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: 
     return f"{first} stands where {second} should{where}"
 
 
-def _has_inverse_power(base: Expr, e: Expr) -> bool:
-    """True if e has a negative power of the base."""
-    return any(
-        isinstance(part, Pow)
-        and part.base is base
-        and isinstance(part.exponent, Num)
-        and part.exponent.value < 0
-        for part in walk(e)
-    )
+def divisors(e: Expr) -> Iterator[Expr]:
+    """Yield what e divides by: the bases of its negative powers."""
+    for part in walk(e):
+        if isinstance(part, Pow) and isinstance(part.exponent, Num) and part.exponent.value < 0:
+            yield part.base

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -40,12 +40,10 @@ from derive.auditing.gradients import (
     with_raw,
 )
 from derive.auditing.isolation import LAST, Enter, isolated, none_if_raises
+from derive.auditing.model import Reference
 from derive.auditing.points import is_float, is_tensor, random_like
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
-from derive.notation.operation import Operation
-
-Reference = Operation | str | Callable[..., Any] | None
 
 _TURNS = 3
 """How many perturbed copies of the first example are checked."""
