@@ -16,7 +16,8 @@ from derive.algebra.expr import accesses
 from derive.check.inputs import Inputs, random_inputs
 from derive.check.invoke import gradients as autograd_gradients
 from derive.check.lazy import Tensor, torch
-from derive.check.reference import selected, values
+from derive.check.oracle import selected
+from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.joint import value_and_grad
 from derive.memory import loaded

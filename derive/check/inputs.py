@@ -241,7 +241,7 @@ def _has_clean_outputs(
         raise DeriveError(
             f"{op.name}: found no integers that keep every access in bounds", kind="no-sample"
         )
-    outputs = [made[name] for name in reference.selected(op, parameters)]
+    outputs = [made[name] for name in oracle.selected(op, parameters)]
     return all(bool((o.isfinite() if finite else ~o.isnan()).all()) for o in outputs)
 
 

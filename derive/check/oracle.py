@@ -17,6 +17,7 @@ import numpy as np
 
 from derive.algebra.expr import Call, Composite, Expr, Guard, Index, Param, Size, as_expr, walk
 from derive.algebra.interpret import Array, Code, Extents, Machine, Scope, evaluate, every
+from derive.errors import DeriveError
 from derive.notation.operation import (
     AxisOf,
     Choice,
@@ -201,7 +202,7 @@ def ran(
         else:
             known[tensor.name] = np.asarray(given)
     made = {}
-    needed = depended_on(op, tuple(_selected_outputs(op, parameters)))
+    needed = depended_on(op, selected(op, parameters))
     for equation in needed:
         filled = machine.fill(equation.axes, equation.body, equation.kind)
         made[equation.name] = known[equation.name] = filled
@@ -229,18 +230,31 @@ def numeric_values(op: Operation, parameters: Mapping[str, Any], found: Extents)
     return numbers
 
 
-def _selected_outputs(op: Operation, parameters: Mapping[str, Any]) -> list[str]:
-    """Return the names of the outputs selected by the choice parameters."""
-    dropped: set[str] = set()
-    for choice in op.parameters:
-        if isinstance(choice, Choice):
-            by_option = dict(choice.outputs)
-            option = parameters.get(choice.name, choice.outputs[0][0])
-            if option not in by_option:
-                options = ", ".join(repr(o) for o in by_option)
-                raise ValueError(f"{choice.name} must be one of {options}, not {option!r}")
-            dropped |= set(by_option.values()) - {by_option[option]}
-    return [name for name in op.outputs if name not in dropped]
+def selected(
+    op: Operation, parameters: Mapping[str, Any] | None = None, option: str | None = None
+) -> tuple[str, ...]:
+    """Return the outputs of an option: ``option``, else its parameter's, else the first.
+
+    Without a choice parameter: all outputs. A DeriveError if there is no such option.
+    """
+    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
+    if choice is None:
+        if option is not None:
+            raise DeriveError(
+                f"{op.name} has no option {option!r}, because it has no choice parameter",
+                kind="unknown-option",
+            )
+        return op.outputs
+    outputs = dict(choice.outputs)
+    if option is None:
+        option = (parameters or {}).get(choice.name, choice.outputs[0][0])
+    if option not in outputs:
+        known = ", ".join(map(repr, outputs))
+        raise DeriveError(
+            f"{op.name}: {choice.name} must be one of {known}, not {option!r}",
+            kind="unknown-option",
+        )
+    return (outputs[option],)
 
 
 def _restore_kept_axes(
@@ -250,7 +264,7 @@ def _restore_kept_axes(
     lost = [p.index for p in op.parameters if isinstance(p, KeepDim) and parameters.get(p.name)]
     axes = {equation.name: equation.axes for equation in op.equations}
     result = {}
-    for name in _selected_outputs(op, parameters):
+    for name in selected(op, parameters):
         value, left = whole.made[name], list(axes[name])
         for index in lost:
             if all(index not in walk(axis) for axis in left):

@@ -16,8 +16,7 @@ from derive.algebra.expr import as_expr
 from derive.check import oracle
 from derive.check.grid import Grid, GridScope
 from derive.check.lazy import Tensor, torch
-from derive.errors import DeriveError
-from derive.notation.operation import Choice, Operation, depended_on
+from derive.notation.operation import Operation, depended_on
 
 
 def values(
@@ -63,39 +62,12 @@ def values(
             known[tensor.name] = grid.cast(constant, tensor.kind).expand(shape)
     wanted = any(t.requires_grad for t in smooth) and torch.is_grad_enabled()
     made = {}
-    for equation in depended_on(op, selected(op, parameters, option)):
+    for equation in depended_on(op, oracle.selected(op, parameters, option)):
         filled = grid.fill(equation.axes, equation.body, equation.kind)
         if wanted and equation.kind == "float" and not filled.requires_grad:
             filled.requires_grad_()
         made[equation.name] = known[equation.name] = filled
     return made
-
-
-def selected(
-    op: Operation, parameters: Mapping[str, Any] | None = None, option: str | None = None
-) -> tuple[str, ...]:
-    """Return the outputs of an option: ``option``, else its parameter's, else the first.
-
-    Without a choice parameter: all outputs. A DeriveError if there is no such option.
-    """
-    choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
-    if choice is None:
-        if option is not None:
-            raise DeriveError(
-                f"{op.name} has no option {option!r}, because it has no choice parameter",
-                kind="unknown-option",
-            )
-        return op.outputs
-    outputs = dict(choice.outputs)
-    if option is None:
-        option = (parameters or {}).get(choice.name, choice.outputs[0][0])
-    if option not in outputs:
-        known = ", ".join(map(repr, outputs))
-        raise DeriveError(
-            f"{op.name}: {choice.name} must be one of {known}, not {option!r}",
-            kind="unknown-option",
-        )
-    return (outputs[option],)
 
 
 def _checked_floats(op: Operation, given: Mapping[str, Tensor]) -> list[Tensor]:

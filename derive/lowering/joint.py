@@ -18,6 +18,7 @@ from derive.lowering.layout_conversion import (
     Border,
     enter_layout,
     leave_layout,
+    lines_read,
     multiplied_once,
     own_shapes,
     resolve_sizes,
@@ -92,7 +93,7 @@ def joint(given: LoweringInput) -> Joint:
     lines = resolve_sizes(border, lines, sources_of(border, lets, tensors))
     plain = {t.name for t in border.op.inputs} - border.entered
     first, second = _in_halves(given, border, lines, entry, plain, results.keys())
-    second = [*_read_lines(with_display_names(entered, lets), second), *second]
+    second = [*lines_read(with_display_names(entered, lets), second), *second]
     results, shapes, returned = (_on_tensors(c, plain) for c in (results, shapes, returned))
     arguments = [*(t.name for t in border.op.inputs), *map(display_name, own)]
     parted = copy_aliases([*first, *second], {**results, **returned}, arguments)
@@ -112,11 +113,6 @@ def joint(given: LoweringInput) -> Joint:
             for a in wanted
         ),
     )
-
-
-def _read_lines(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
-    read = {name for line in later for name in names_in(line.code)}
-    return [line for line in lines if line.name in read]
 
 
 def _joint_results(

@@ -9,7 +9,7 @@ from kit.cases.case import GENERATED, Case, generated
 from derive import catalog
 from derive.check.checks import ALL
 from derive.check.invoke import NotApplicable, called
-from derive.check.reference import selected
+from derive.check.oracle import selected
 from derive.check.samples import Case as Typical
 from derive.check.samples import Sample
 

@@ -239,7 +239,7 @@ class Run:
         return [torch.zeros_like(t) if g is None else g for t, g in zip(wanted, found, strict=True)]
 
     def names(self) -> tuple[str, ...]:
-        return reference.selected(self.op, self.program.parameters)
+        return oracle.selected(self.op, self.program.parameters)
 
     def like(self, t: torch.Tensor | None) -> torch.Tensor:
         """Random numbers in the shape of t."""
