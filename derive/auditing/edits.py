@@ -224,7 +224,7 @@ class _Turning(ast.NodeTransformer):
 
     def visit(self, node: ast.AST) -> Any:
         if not self.other and isinstance(node, ast.Attribute | ast.Call):
-            if isinstance(node, ast.expr) and _is_transposed(node, self.name):
+            if ast.unparse(node) in (f"{self.name}.mT", f"{self.name}.T", f"{self.name}.t()"):
                 return transposed(node)
         if isinstance(node, ast.Name) and node.id == self.name and not is_target(node):
             return parsed(self.other) if self.other else transposed(node)
@@ -241,10 +241,6 @@ def _exchangeable_pairs(statement: ast.stmt, scope: CodeScope) -> Iterator[tuple
             one.isdigit() and other.isdigit()
         ):
             yield one, other
-
-
-def _is_transposed(node: ast.expr, name: str) -> bool:
-    return ast.unparse(node) in (f"{name}.mT", f"{name}.T", f"{name}.t()")
 
 
 def throughout(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:

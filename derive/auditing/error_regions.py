@@ -7,6 +7,7 @@ permutation of the right elements.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -195,7 +196,7 @@ def _argument_masks(
         if arrays[0].dtype == bool:
             made = [(lambda a: a, "{}"), (lambda a: ~a, "not {}")]
         elif not arg.is_floating_point():
-            made = [*signs, *map(_equality_test, _sentinels(arrays))]
+            made = [*signs, *((partial(np.equal, v), f"{{}} = {v}") for v in _sentinels(arrays))]
         for test, text in made:
             masks = [_broadcast_mask(test(a), s) for a, s in zip(arrays, shapes, strict=True)]
             yield masks, f"where {text.format(name)}"
@@ -211,10 +212,6 @@ _OF_COUNTS: tuple[tuple[Callable[[Array], Array], str], ...] = (
     (lambda c: c > 1, "names more than once"),
     (lambda c: c == 0, "does not name"),
 )
-
-
-def _equality_test(value: int) -> tuple[Callable[[Array], Array], str]:
-    return lambda a: np.asarray(a == value), f"{{}} = {value}"
 
 
 def _count_rows(array: Array, shape: tuple[int, ...]) -> Array | None:

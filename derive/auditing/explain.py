@@ -30,7 +30,7 @@ from derive.auditing.terms import (
     scaled,
     terms,
 )
-from derive.reports.formula import Formula
+from derive.reports.formula import Formula, inlined
 
 _MOST_TERMS = 10
 _MOST_CHANGES = 3000
@@ -316,7 +316,7 @@ def _explain_redefined_name(evidence: Evidence, bodies: Sequence[Expr]) -> str:
         for change in changes(definition.body, free):
             other = Formula(definition.name, definition.axes, change.after)
             for body in bodies:
-                after = model.with_definition(body, other)
+                after = inlined(body, {other.name: other}, deep=False)
                 if after is not body and evidence.fits(formula.axes, after, evidence.given):
                     shown = partial(model.shown, axes=definition.axes)
                     where = f" in {definition.name}"

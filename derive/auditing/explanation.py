@@ -30,7 +30,7 @@ from derive.auditing.model import Model, give_names, model_of
 from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
 from derive.auditing.repair import mended
 from derive.auditing.structure import Structure
-from derive.notation.operation import Equation, Operation
+from derive.notation.operation import Equation
 from derive.show.formula import equation
 from derive.tracing.read import reading
 
@@ -119,17 +119,13 @@ def _tracer_letters(
         for n, name in model.inputs(args).items()
         if len(axes[name]) == args[n].ndim
     }
-    outputs = _output_equations(op)
+    known = {e.name: e for e in op.equations}
+    outputs = [known[name] for name in op.outputs if name in known]
     return found | {
         name: _of_axes(outputs[n].axes)
         for name, n in zip(cotangents, given, strict=True)
         if n < len(outputs)
     }
-
-
-def _output_equations(op: Operation) -> list[Equation]:
-    known = {e.name: e for e in op.equations}
-    return [known[name] for name in op.outputs if name in known]
 
 
 def _of_axes(axes: Sequence[Expr]) -> list[str | None]:

@@ -19,7 +19,7 @@ from derive.check.reference import values
 from derive.errors import DeriveError
 from derive.notation.operation import Choice, Operation
 from derive.notation.specification import parse
-from derive.reports.formula import Formula, inlined
+from derive.reports.formula import inlined
 from derive.reports.result import Derivation
 from derive.show.formula import equation, sides
 from derive.tracing.read import reading
@@ -137,10 +137,6 @@ class Model:
         outputs = self.operation.outputs
         known = {f.name: f for f in self.derived.equations if f.name in outputs}
         return inlined(e, known, deep=False)
-
-    def with_definition(self, e: Expr, definition: Formula) -> Expr:
-        """Inline another definition of one name in e."""
-        return inlined(e, {definition.name: definition}, deep=False)
 
 
 def without_ones(array: Array, axes: Sequence[Expr]) -> Array:

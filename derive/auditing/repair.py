@@ -239,7 +239,8 @@ class _Search:
             if not mends or self._is_vague(edit, mends):
                 continue
             edit = self._best(edit, scope, mends) if edit.stem else edit
-            is_sure = self._mends_elsewhere(edit, mends)
+            elsewhere = _mended(edit, mends, self._right_at(self.others), self.other_keep)
+            is_sure = elsewhere == mends
             for n in mends:
                 (sure if is_sure else likely).setdefault(n, self._said(edit))
             left = [n for n in left if n not in sure]
@@ -257,9 +258,6 @@ class _Search:
     def _mends(self, edit: Edit, left: Sequence[int]) -> list[int]:
         """Return the gradients that the edit makes right; none if it breaks another."""
         return _mended(edit, left, self._right_at(self.points), self.keep)
-
-    def _mends_elsewhere(self, edit: Edit, mends: Sequence[int]) -> bool:
-        return _mended(edit, mends, self._right_at(self.others), self.other_keep) == list(mends)
 
     def _right_at(self, points: Sequence[_Point]) -> Iterator[set[int]]:
         """Yield the gradients that are right at each point, by the code as it is now."""
@@ -288,7 +286,8 @@ class _Search:
     def _said(self, edit: Edit) -> str:
         for code in (self.backward, *self.helpers):
             parts = list(ast.walk(code.tree))
-            if any(p is edit.where or any(v is edit.where for v in _lists(p)) for p in parts):
+            lists = (v for p in parts for _, v in ast.iter_fields(p))
+            if any(x is edit.where for x in (*parts, *lists)):
                 return _with_line(edit, code)
         return edit.text
 
@@ -377,10 +376,6 @@ def _loops(trees: Sequence[ast.stmt]) -> list[str]:
     """Return the loop variables."""
     every = [part for tree in trees for part in ast.walk(tree)]
     return [p.target.id for p in every if isinstance(p, ast.For) and isinstance(p.target, ast.Name)]
-
-
-def _lists(node: ast.AST) -> Iterator[list[Any]]:
-    return (v for _, v in ast.iter_fields(node) if isinstance(v, list))
 
 
 def _copy_context(context: Context) -> Context:

@@ -124,7 +124,9 @@ def everywhere(e: Expr) -> Iterator[Change]:
     conditions: dict[Expr, list[Expr]] = {}
     for part in walk(e):
         if isinstance(part, Iverson) and part not in counted:
-            conditions.setdefault(_without_letters(part), []).append(part)
+            # Conditions that differ in their indices only are one.
+            key = substitute(part, dict.fromkeys(free_indices(part), num(0)))
+            conditions.setdefault(key, []).append(part)
     for same in conditions.values():
         if len(same) > 1:
 
@@ -148,11 +150,6 @@ def everywhere(e: Expr) -> Iterator[Change]:
                     return Pow(part, num(power)) if power else num(1)
 
                 yield Change(replace(e, put), kind, (access,))
-
-
-def _without_letters(e: Expr) -> Expr:
-    """Return a key that is equal for expressions that differ in their indices only."""
-    return substitute(e, dict.fromkeys(free_indices(e), num(0)))
 
 
 def changes(e: Expr, free: frozenset[Index], is_deep: bool = True) -> Iterator[Change]:

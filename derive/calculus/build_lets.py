@@ -345,7 +345,8 @@ def with_named_factors(
                 reads = any(a.tensor in floats for a in accesses(f))
                 if reads and _spreads_a_tensor(f) and _is_finite(f):
                     others = sorted(free_indices(condition) - {i}, key=sort_key)
-                    taken = bounds.projected(condition, others) if _overflows(f) else ()
+                    overflows = any(map(ValueFacts(lambda name: None).may_overflow, walk(f)))
+                    taken = bounds.projected(condition, others) if overflows else ()
                     if taken is not None:
                         (own,) = rename_apart((i,), free_indices(e) | {i})
                         whole = Where(conjunction(taken), f, num(1)) if taken else f
@@ -388,10 +389,6 @@ def _is_finite(f: Expr) -> bool:
     values = ValueFacts(lambda name: None)
     calls = (part for part in walk(f) if isinstance(part, Call) and part.function != "exp")
     return values.facts(f).defined and not any(map(values.may_overflow, calls))
-
-
-def _overflows(f: Expr) -> bool:
-    return any(map(ValueFacts(lambda name: None).may_overflow, walk(f)))
 
 
 def _scales_a_sum(f: Expr) -> bool:

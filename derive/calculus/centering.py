@@ -127,14 +127,11 @@ class _Differences:
         return found
 
     def _is_formed(self, base: Poly) -> bool:
-        if self._is_from_positions(base):
+        # In k - x[s], the values of x are about one position each, with no center for all.
+        read = [[a.tensor for a in ex.accesses(side)] for side in _sides_by_axes(base)]
+        if len(read) > 1 and not all(read) and not self.integers.issuperset(chain(*read)):
             return True
         return bool(self.formed) and self._as_let(base).tensor in self.formed
-
-    def _is_from_positions(self, base: Poly) -> bool:
-        """True for k - x[s]: values of x are about one position each, with no center for all."""
-        read = [[a.tensor for a in ex.accesses(side)] for side in _sides_by_axes(base)]
-        return len(read) > 1 and not all(read) and not self.integers.issuperset(chain(*read))
 
     def body(self, body: Poly, rules: Rules) -> Poly:
         """A body with every difference in it centered or formed.
@@ -238,17 +235,16 @@ class _Differences:
         while True:
             found = multiples(p, base, said)
             which = next(((m, rest) for m, rest in found if self._is_recombined(m)), None)
-            new = None if which is None else self._in_place_of(base)
-            if which is None or new is None:
+            if which is None:
+                return p
+            new = atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
+            if new is None:
                 return p
             multiple, rest = which
             p = add(rest, said(multiple.of(new)))
 
     def _is_recombined(self, m: Multiple) -> bool:
         return _loses_digits(m) and all(self.lets.has_value(*pair) for pair in m.mapping.items())
-
-    def _in_place_of(self, base: Poly) -> Poly | None:
-        return atom(self._as_let(base)) if self._is_formed(base) else self.centred(base)
 
 
 def _under_roots(lets: Lets) -> set[ex.Expr]:

@@ -151,22 +151,20 @@ def stable_log(lets: Lets, p: Poly) -> Poly:
     return atom(Call("log", (p,)))
 
 
-def _softplus(lets: Lets, p: Poly) -> Poly | None:
-    inner = _one_plus(p, 1)
-    u = None if inner is None else _lone_call(lets, inner, "exp")
-    return None if u is None else atom(Call("softplus", (u,)))
+def _log_one_plus(sign: int, inside: str, function: str) -> Callable[[Lets, Poly], Poly | None]:
+    """log(1 + sign*inside(f)) = function(sign*f)."""
+
+    def stable(lets: Lets, p: Poly) -> Poly | None:
+        inner = _one_plus(p, sign)
+        u = None if inner is None else _lone_call(lets, inner, inside)
+        return None if u is None else atom(Call(function, (scale(u, sign),)))
+
+    return stable
 
 
 def _log1p(lets: Lets, p: Poly) -> Poly | None:
     inner = _one_plus(p, 1)
     return None if inner is None else atom(Call("log1p", (inner,)))
-
-
-def _logsigmoid(lets: Lets, p: Poly) -> Poly | None:
-    """log(1 - sigmoid(f)) = logsigmoid(-f), as 1 - sigmoid(f) = sigmoid(-f)."""
-    inner = _one_plus(p, -1)
-    u = None if inner is None else _lone_call(lets, inner, "sigmoid")
-    return None if u is None else atom(Call("logsigmoid", (scale(u, -1),)))
 
 
 def exponential(p: Poly) -> Poly:
@@ -420,8 +418,8 @@ def _known_log(lets: Lets, factor: Expr) -> Poly | None:
 
 LOGARITHMS: Sequence[tuple[str, Callable[[Lets, Poly], Poly | None]]] = (
     ("log Σₖ exp(f) = logsumexpₖ f", _as_logsumexp),
-    ("log(1 + exp(f)) = softplus(f)", _softplus),
+    ("log(1 + exp(f)) = softplus(f)", _log_one_plus(1, "exp", "softplus")),
     ("log(1 + f) = log1p(f)", _log1p),
-    (_LOG_OF_SIGMOID, _logsigmoid),
+    (_LOG_OF_SIGMOID, _log_one_plus(-1, "sigmoid", "logsigmoid")),
 )
 """The identities of logarithms; the first that applies is used."""

@@ -200,16 +200,11 @@ def with_kernels(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly:
     Log-shares f - logsumexp f are left unchanged, so that both of their terms keep the same form.
     """
     shares, body = split_log_shares(body, find)
-    while (made := _first_rewrite(body, patterns, find)) is not None:
+    while made := next(filter(None, (p.replaced(body, find) for p in patterns)), None):
         body = made
     body = merge_kernels(body)
     inside = partial(_kernels_inside, patterns=patterns, find=find)
     return add(shares, *(_term(t, inside) for t in body.terms))
-
-
-def _first_rewrite(body: Poly, patterns: Sequence[Pattern], find: Find) -> Poly | None:
-    made = (pattern.replaced(body, find) for pattern in patterns)
-    return next((p for p in made if p is not None), None)
 
 
 def _term(t: Term, inside: Callable[[Expr], Expr]) -> Poly:

@@ -28,7 +28,6 @@ from derive.program.torch_ir import (
     Attribute,
     Code,
     Conditional,
-    FunctionCall,
     MethodCall,
     Name,
     Tuple,
@@ -327,18 +326,14 @@ def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> 
     names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
     counted = Counter[Code]()
     for x in lines:
-        counted.update({c: n for c, n in occurrences(x.code).items() if _is_group_size(c)})
+        found = occurrences(x.code).items()
+        counted.update({c: n for c, n in found if getattr(c, "name", "") == "math.prod"})
     for code in [c for c, n in counted.items() if n > 1]:
         first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
         size = Line(numbered(VALUE, names), code, kept=False)
         lines = replaced_in_lines(lines, {code: Name(size.name)})
         lines.insert(first, size)
     return lines
-
-
-def _is_group_size(code: Code) -> bool:
-    """True if the code multiplies the sizes of a group."""
-    return isinstance(code, FunctionCall) and code.name == "math.prod"
 
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:

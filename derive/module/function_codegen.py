@@ -191,7 +191,10 @@ def _forward_body(
 ) -> tuple[str, ...]:
     """Return the body of a function that computes ``results``, indented by ``start``."""
     forward = _reused_memory(body, [t.name for t in op.inputs], start)
-    forward += _dtypes(op, precision, start)
+    forward += product_dtypes(op, precision, start)
+    if "dtype" in precision.names:
+        listed = precision.listed, start, precision.listed_where
+        forward += dtype_lines("dtype", floats_of(op), *listed)
     body = unpacked(tuple(with_unset(body, results)))
     exact = precision.multiplies_wide
     indent = start + 4 if exact else start
@@ -233,13 +236,6 @@ def composed_name(op: Operation, variant: Variant) -> str:
 
 def floats_of(op: Operation) -> list[str]:
     return [t.name for t in in_turn(op) if t.kind == "float"]
-
-
-def _dtypes(op: Operation, precision: Precision, indent: int) -> list[str]:
-    floats, lines = floats_of(op), product_dtypes(op, precision, indent)
-    if "dtype" in precision.names:
-        lines += dtype_lines("dtype", floats, precision.listed, indent, precision.listed_where)
-    return lines
 
 
 def product_dtypes(op: Operation, precision: Precision, indent: int, ctx: str = "") -> list[str]:

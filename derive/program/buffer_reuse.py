@@ -425,7 +425,9 @@ def _sink_scatters(lines: Sequence[Line]) -> list[Line]:
     """Return the lines, each scatter moved to just before its only reader."""
     result = list(lines)
     for line in lines:
-        if line.kept or not _is_scatter(line.code):
+        call = line.code
+        is_scatter = isinstance(call, MethodCall | FunctionCall) and call.name in _SCATTERS
+        if line.kept or not is_scatter:
             continue
         at = result.index(line)
         readers = [n for n, x in enumerate(result) if line.name in names_in(x.code)]
@@ -436,14 +438,6 @@ def _sink_scatters(lines: Sequence[Line]) -> list[Line]:
         if not {x.name for x in between} & {line.name, *names_in(line.code)}:
             result[at : readers[0]] = [*between, line]
     return result
-
-
-def _is_scatter(code: Code) -> bool:
-    """True if the code adds elements of a tensor to another at given positions."""
-    match code:
-        case MethodCall(_, name) | FunctionCall(name):
-            return name in _SCATTERS
-    return False
 
 
 def compared(lines: Sequence[Line]) -> frozenset[str]:

@@ -96,11 +96,7 @@ class Precision:
 def multiplies(lines: Iterable[Line]) -> bool:
     """True if the lines have a product that autocast computes in its own dtype."""
     every = (part for line in lines for part in subexpressions(line.code))
-    return any(torch_op(part).contracts or _adds_product(part) for part in every)
-
-
-def _adds_product(code: Code) -> bool:
-    return isinstance(code, MethodCall | FunctionCall) and code.name in _ADDED
+    return any(torch_op(part).contracts or getattr(part, "name", "") in _ADDED for part in every)
 
 
 _ADDED = ("addmm_", "baddbmm_", "rt.addmm", "rt.accumulate_product")

@@ -168,7 +168,9 @@ class Scope(ABC):
         parts = {c: self._level(c, order) for c in conditions_of(condition)}
         levels = [found for found in parts.values() if found is not None]
         tensor = value.kind == "float" and not value.scalar
-        if not levels or not tensor or self._is_asked(condition, value, order):
+        test = self.condition(condition, order) if levels and tensor else None
+        # The value's code may already apply this mask as a guard.
+        if test is None or test.code in subexpressions(value.code):
             return self.where(self.condition(condition, order), value, ZERO, order)
         others = [c for c, found in parts.items() if found is None]
         if others:
@@ -178,10 +180,6 @@ class Scope(ABC):
             code = above(x.code, t.code, value.code)
             value = replace(value, code=code, axes=broadcast(value.axes, x.axes))
         return value
-
-    def _is_asked(self, condition: Expr, value: Value, order: Indices) -> bool:
-        """True if the value's code already applies this mask as a guard."""
-        return self.condition(condition, order).code in subexpressions(value.code)
 
     def _level(self, condition: Expr, order: Indices) -> tuple[Value, Value] | None:
         """Return the tensor x and the number t of a condition ``not x <= t``."""

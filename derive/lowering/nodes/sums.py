@@ -30,7 +30,8 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
     made = first_match(SUMS, scope, s)
     if made is not None:
         return made
-    inner, spread = _summand_layout(s), _map_layout(s)
+    body, spread = product_of(s.factors), _map_layout(s)
+    inner = with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
     operands = _masked_factors(scope, s, inner)
     if all(v.kind != "float" for v in operands):
         # A product of matrices would be computed in floats, which have fewer digits.
@@ -47,11 +48,6 @@ def lower_sum(scope: Scope, s: Summation) -> Value:
 def lower_mean(scope: Scope, s: Summation) -> Value:
     """Lower the sum over binders of a product, divided by the number of terms."""
     return first_match(MEANS, scope, s) or _lower_reduced_product(scope, s, _map_layout(s), "mean")
-
-
-def _summand_layout(s: Summation) -> tuple[Index, ...]:
-    body = product_of(s.factors)
-    return with_binders([i for i in s.order if i in free_indices(body)], s.binders, body)
 
 
 def _map_layout(s: Summation) -> tuple[Index, ...]:
