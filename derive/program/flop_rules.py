@@ -32,7 +32,20 @@ def per_argument_element(argument: int) -> Flops:
     return lambda result, *args, **_: elements(args[argument])
 
 
-def matmul(result: Shape, a: Shape, b: Shape) -> Poly:
+def per_element(count: int) -> Flops:
+    """Return so many flops per element of the result."""
+    return lambda result, *_, **__: scale(elements(result), count)
+
+
+recurrence = per_element(5)
+"""A recurrence is combined in pairs."""
+sorting = per_element(20)
+"""A sort compares."""
+normalised = per_element(5)
+"""A difference, two sums, a product and an addition."""
+
+
+def matmul(result: Shape, a: Shape, *_: Any) -> Poly:
     return scale(mul(elements(result), a[-1]), 2)
 
 
@@ -43,10 +56,6 @@ def addmm(result: Shape, _: Shape, a: Shape, b: Shape, **__: Any) -> Poly:
 def tensordot(result: Shape, a: Shape, b: Shape, _: Any) -> Poly:
     """Return 2 flops per element of the operand that has the axes of the result."""
     return scale(elements(a if len(a) >= len(b) else b), 2)
-
-
-def linear(result: Shape, x: Shape, *_: Any) -> Poly:
-    return matmul(result, x, x)
 
 
 def einsum(result: Shape, equation: str, *operands: Shape) -> Poly:
@@ -74,21 +83,6 @@ def spread(axes: int) -> Flops:
     return lambda _, y, __, kernel_size, *___: mul(elements(y), *along(kernel_size, axes))
 
 
-def recurrence(result: Shape, *_: Any, **__: Any) -> Poly:
-    """Return 5 flops per element, for a recurrence combined in pairs."""
-    return scale(elements(result), 5)
-
-
-def sorting(result: Shape, *_: Any, **__: Any) -> Poly:
-    """Return 20 flops per element, for the comparisons of a sort."""
-    return scale(elements(result), 20)
-
-
-def normalised(result: Shape, *_: Any, **__: Any) -> Poly:
-    """Return 5 flops per element: a difference, two sums, a product and an addition."""
-    return scale(elements(result), 5)
-
-
 def attended(_: Shape, q: Shape, k: Shape, v: Shape, *__: Any) -> Poly:
     """Return the flops of the products with keys and with values."""
     return scale(mul(elements(q[:-1]), k[-2], add(q[-1], v[-1])), 2)
@@ -100,10 +94,6 @@ def attended_gradients(_: Shape, __: Shape, q: Shape, k: Shape, v: Shape, *___: 
 
 
 # -------------------------------------------------------------------- steps before the last
-
-
-def no_step(*_: Any, **__: Any) -> Steps:
-    return ()
 
 
 def before_others(x: Shape, dim: Any) -> Steps:

@@ -239,10 +239,6 @@ def diagonal(x: Shape, _: Any = ZERO, dim1: Any = ZERO, dim2: Any = ONE) -> Shap
     return (*(size for n, size in enumerate(x) if n not in (one, other)), x[one])
 
 
-def diag_embed(x: Shape, *_: Any) -> Shape:
-    return (*x, x[-1])
-
-
 def matrix_transposed(x: Shape) -> Shape:
     return (*x[:-2], x[-1], x[-2])
 
@@ -252,14 +248,6 @@ def matrix_transposed(x: Shape) -> Shape:
 
 def like_second(_: Any, x: Shape, *__: Any, **___: Any) -> Shape:
     return x
-
-
-def gather(x: Shape, at: Any, index: Shape) -> Shape:
-    return index
-
-
-def joined_positions(_: Any, *positions: Shape) -> Shape:
-    return broadcast(*positions)
 
 
 def overlap_add(f: Shape, dim: Any, _: Any, __: Any, size: Any) -> Shape:
@@ -284,10 +272,6 @@ def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Sha
 
 def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put_sizes(x, _axis_number(x, at), *index)
-
-
-def indexed(x: Shape, at: Shape) -> Shape:
-    return (*at, *x[1:])
 
 
 def read_at(x: Shape, dims: Any, *positions: Shape) -> Shape:
@@ -335,10 +319,6 @@ def arange(size: Any, *_: Any, **__: Any) -> Shape:
     return (whole(size),)
 
 
-def single(*_: Any, **__: Any) -> Shape:
-    return ()
-
-
 # -------------------------------------------------------------------- contractions
 
 
@@ -350,11 +330,6 @@ def matmul(a: Shape, b: Shape) -> Shape:
 
 def addmm(_: Shape, a: Shape, b: Shape, **__: Any) -> Shape:
     return (*a[:-1], b[-1])
-
-
-def unsqueezed(x: Shape, axes: Sequence[Any]) -> Shape:
-    """Return the shape with axes of size 1 at the end."""
-    return (*x, *[ONE] * len(axes))
 
 
 def tensordot(a: Shape, b: Shape, dims: Any) -> Shape:
@@ -468,11 +443,6 @@ def rows_normalised(x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
     return x, row, row
 
 
-def row_gradients(g: Shape, x: Shape, shape: Shape, *_: Any, **__: Any) -> Any:
-    """Return the shapes of dx and of two gradients with the axes of a row."""
-    return x, shape, shape
-
-
 def normalised(start: int, stop: int) -> Callable[..., Any]:
     """Return the rule for a tensor like the first argument, and two with some of its axes."""
     return lambda x, *_, **__: (x, x[start:stop], x[start:stop])
@@ -481,8 +451,3 @@ def normalised(start: int, stop: int) -> Callable[..., Any]:
 def attended(q: Shape, _: Shape, v: Shape, *__: Any) -> Any:
     """Return the shapes of the result and of one number, for each row of q."""
     return (*q[:-1], v[-1]), q[:-1]
-
-
-def attended_gradients(_: Shape, q: Shape, k: Shape, v: Shape, *__: Any) -> Any:
-    """Return the shapes of q, k and v."""
-    return q, k, v

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
+from derive.algebra.poly import ONE
 from derive.notation.operation import Kind
 from derive.program import flop_rules, shape_rules
 from derive.program.flop_rules import Flops, Steps
@@ -96,7 +97,7 @@ class TorchOp:
     """Positions of arguments of a contraction that keep their dtype."""
     absent: tuple[tuple[int, int], ...] = ()
     """Positions of arguments that may be None, and the numbers that None represents."""
-    before: Callable[..., Steps] = flop_rules.no_step
+    before: Callable[..., Steps] = lambda *_, **__: ()
     half: str = ""
     """The relation of a half-precision result to float32: `MONOTONE`, `EXACT_ALONE` or `ONCE`.
 
@@ -144,7 +145,9 @@ def _scans(name: str, alias: Alias, **named: Any) -> TorchOp:
     return TorchOp(name, shape_rules.like, alias=alias, **named)
 
 
-def _picks(name: str, shape: Callable[..., Shape] = shape_rules.gather, **named: Any) -> TorchOp:
+def _picks(
+    name: str, shape: Callable[..., Shape] = lambda x, at, index: index, **named: Any
+) -> TorchOp:
     """A read at positions."""
     return _moves(name, shape, **{"at_positions": True, **named})
 
@@ -226,7 +229,7 @@ _ROWS = (
     _view("squeeze", shape_rules.squeeze, light=True, alias=Alias.RESHAPED),
     _view("expand", shape_rules.expand, light=True, alias=Alias.OVERLAPPING),
     _view("select", shape_rules.squeeze, light=True, at_positions=True),
-    _view("rt.unsqueeze", shape_rules.unsqueezed, Alias.SAME, light=True),
+    _view("rt.unsqueeze", lambda x, axes: (*x, *[ONE] * len(axes)), Alias.SAME, light=True),
     _view("transpose", shape_rules.transpose, light=True, alias=Alias.RESHAPED),
     _view("permute", shape_rules.permute, light=True, alias=Alias.RESHAPED),
     _view("movedim", shape_rules.movedim, light=True, alias=Alias.RESHAPED),
@@ -254,7 +257,7 @@ _ROWS = (
     *map(_reduces, ("prod", "max", "min", "amax", "amin")),
     *(_reduces(name, kind="int") for name in ("argmax", "argmin")),
     *(_reduces(name, kind="bool") for name in ("any", "all")),
-    _picks("_indexed", shape_rules.indexed),
+    _picks("_indexed", lambda x, at: (*at, *x[1:])),
     replace(_reduces("rt.sum_over"), alias=Alias.SAME),
     replace(_reduces("rt.mean_over"), alias=Alias.SAME),
     TorchOp(
@@ -278,7 +281,7 @@ _ROWS = (
     *(_moves(name, shape_rules.like, over="_") for name in ("tril", "triu")),
     _moves("clone", shape_rules.like),
     _moves("to", shape_rules.like, alias=Alias.SAME),
-    _moves("diag_embed", shape_rules.diag_embed),
+    _moves("diag_embed", lambda x, *_: (*x, x[-1])),
     _moves("pad", shape_rules.pad, at_positions=True),
     _moves("cat", shape_rules.cat),
     _moves("stack", shape_rules.stack),
@@ -299,7 +302,7 @@ _ROWS = (
         _moves(name, shape_rules.arange, makes=True, kind="int")
         for name in ("arange", "rt.positions")
     ),
-    _moves("full", shape_rules.single, makes=True),
+    _moves("full", lambda *_, **__: (), makes=True),
     _fresh("einsum", shape_rules.einsum, flop_rules.einsum, contracts=True, alias=Alias.FRESH_VIEW),
     replace(
         _fresh("tensordot", shape_rules.tensordot, flop_rules.tensordot, contracts=True),
@@ -307,7 +310,7 @@ _ROWS = (
         alias=Alias.FRESH_VIEW,
     ),
     replace(
-        _fresh("linear", shape_rules.linear, flop_rules.linear, contracts=True),
+        _fresh("linear", shape_rules.linear, flop_rules.matmul, contracts=True),
         absent=((2, 0),),
         alias=Alias.FRESH_VIEW,
     ),
@@ -318,15 +321,16 @@ _ROWS = (
     _multi_result("rt.native_batch_norm", shape_rules.normalised(1, 2), (1, 1), (2, 0)),
     _multi_result("rt.native_group_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
     _multi_result("rt.native_instance_norm", shape_rules.normalised(0, 2), (1, 1), (2, 0)),
-    _multi_result("rt.native_layer_norm_backward", shape_rules.row_gradients, (5, 1)),
+    _multi_result(
+        "rt.native_layer_norm_backward", lambda g, x, row, *_, **__: (x, row, row), (5, 1)
+    ),
     _multi_result("rt.native_batch_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
     _multi_result("rt.native_group_norm_backward", shape_rules.normalised(1, 3), (4, 1)),
     _multi_result("rt.native_instance_norm_backward", shape_rules.normalised(1, 2), (4, 1)),
     _attends("rt.attention", 2, shape_rules.attended, flop_rules.attended, (3, 4)),
     _attends(
-        *("rt.attention_backward", 3),
-        *(shape_rules.attended_gradients, flop_rules.attended_gradients),
-        (5, 6, 7),
+        *("rt.attention_backward", 3, lambda _, q, k, v, *__: (q, k, v)),
+        *(flop_rules.attended_gradients, (5, 6, 7)),
     ),
     _fresh("rt.nll_loss", shape_rules.like_second, flop_rules.none, absent=((2, 1),), slips=True),
     _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
@@ -364,7 +368,7 @@ _ROWS = (
         for name in ("sort", "first")
     ),
     _fresh("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
-    _fresh("rt.joined_positions", shape_rules.joined_positions, kind="int"),
+    _fresh("rt.joined_positions", lambda _, *at: shape_rules.broadcast(*at), kind="int"),
     *(
         _fresh(name, *columns, alias=Alias.FRESH_VIEW, **named)
         for name, columns, named in (
@@ -541,7 +545,7 @@ def is_float32_under_autocast(code: Code) -> bool:
     return False
 
 
-_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.linear, flop_rules.tensordot
+_PRODUCTS = flop_rules.einsum, flop_rules.addmm, flop_rules.matmul, flop_rules.tensordot
 
 
 def count(codes: Iterable[Code]) -> tuple[int, int]:
