@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import combinations, product
 
 from derive.algebra.expr import (
@@ -118,18 +118,12 @@ def _nest_cases(products: Sequence[_Product]) -> Expr:
     """Nest the cases of an axis, a[0] and a[1], separately, and factor within each case."""
     cases: dict[frozenset[Expr], list[_Product]] = {}
     for p in products:
-        cases.setdefault(_case_deltas(p), []).append(p)
+        deltas = (a for a, _ in p.powers if isinstance(a, Delta))
+        fixed = frozenset(d for d in deltas if isinstance(d.position, Num))
+        cases.setdefault(fixed, []).append(p)
     ordered = sorted(cases, key=lambda deltas: sorted(map(sort_key, deltas)))
     nested = [_pull_factors(cases[deltas]) for deltas in ordered]
-    whole = nested[0] if nested else num(0)
-    for e in nested[1:]:
-        whole = _flat_add(whole, e)
-    return whole
-
-
-def _case_deltas(p: _Product) -> frozenset[Expr]:
-    """The deltas that put a product at a fixed position."""
-    return frozenset(a for a, _ in p.powers if isinstance(a, Delta) and isinstance(a.position, Num))
+    return reduce(_flat_add, nested) if nested else num(0)
 
 
 def _pull_factors(products: Sequence[_Product]) -> Expr:

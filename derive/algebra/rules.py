@@ -15,11 +15,13 @@ from itertools import cycle
 from derive.algebra.expr import Call, Delta, Expr, Index, free_indices, sort_key
 from derive.algebra.parity import in_one_direction
 from derive.algebra.poly import (
+    ONE,
     ZERO,
     Poly,
     Term,
     add,
     as_atom,
+    atom,
     base_and_power,
     make_term,
     mul,
@@ -138,56 +140,34 @@ DELTA_RULES: tuple[Rule, ...] = (
 )
 
 
-def _complements(p: Poly) -> Poly | None:
-    """a*sigmoid(f) + a*sigmoid(-f) = a for one pair of terms."""
-    for t in p.terms:
-        for f in t.factors:
-            if not isinstance(f, Call) or f.function != "sigmoid":
-                continue
-            (u,) = f.args
-            assert isinstance(u, Poly)
-            mirrored = Call("sigmoid", (scale(u, -1),))
-            rest = _factors_without(t, f)
-            other = make_term(t.coef, t.binders, (*rest, mirrored))
-            if other is not t and other in p.terms:
-                left = poly(x for x in p.terms if x is not t and x is not other)
-                return add(left, poly([make_term(t.coef, t.binders, rest)]))
-    return None
+def _of_pairs(
+    function: str,
+    sign: int,
+    partner: Callable[[Poly], Sequence[Expr]],
+    joined: Callable[[Poly], Poly],
+) -> Callable[[Poly], Poly | None]:
+    """a*f(u) + sign*a*partner(u) = a*joined(u) for one pair of terms."""
+
+    def apply(p: Poly) -> Poly | None:
+        for t in p.terms:
+            for f in t.factors:
+                if not isinstance(f, Call) or f.function != function:
+                    continue
+                (u,) = f.args
+                assert isinstance(u, Poly)
+                rest = _factors_without(t, f)
+                other = make_term(sign * t.coef, t.binders, (*rest, *partner(u)))
+                if other is not t and other in p.terms:
+                    left = poly(x for x in p.terms if x is not t and x is not other)
+                    beside = poly([make_term(t.coef, (), rest)])
+                    return add(left, sum_over(mul(beside, joined(u)), t.binders))
+        return None
+
+    return apply
 
 
-def _exponentials(p: Poly) -> Poly | None:
-    """a*expm1(f) + a = a*exp(f) for one pair of terms."""
-    for t in p.terms:
-        for f in t.factors:
-            if not isinstance(f, Call) or f.function != "expm1":
-                continue
-            rest = _factors_without(t, f)
-            other = make_term(t.coef, t.binders, rest)
-            if other in p.terms:
-                left = poly(x for x in p.terms if x is not t and x is not other)
-                whole = make_term(t.coef, t.binders, (*rest, Call("exp", f.args)))
-                return add(left, poly([whole]))
-    return None
-
-
-def _odds(p: Poly) -> Poly | None:
-    """a*logsigmoid(f) - a*logsigmoid(-f) = a*f for one pair of terms.
-
-    At infinite f both sides are the same infinity.
-    """
-    for t in p.terms:
-        for f in t.factors:
-            if not isinstance(f, Call) or f.function != "logsigmoid":
-                continue
-            (u,) = f.args
-            assert isinstance(u, Poly)
-            rest = _factors_without(t, f)
-            other = make_term(-t.coef, t.binders, (*rest, Call("logsigmoid", (scale(u, -1),))))
-            if other is not t and other in p.terms:
-                left = poly(x for x in p.terms if x is not t and x is not other)
-                beside = poly([make_term(t.coef, (), rest)])
-                return add(left, sum_over(mul(beside, u), t.binders))
-    return None
+def _mirrored(function: str) -> Callable[[Poly], Sequence[Expr]]:
+    return lambda u: [Call(function, (scale(u, -1),))]
 
 
 @lru_cache(maxsize=4096)
@@ -223,7 +203,7 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
         "complements",
         "sigmoid(f) + sigmoid(−f) = 1",
         "the number of terms",
-        _complements,
+        _of_pairs("sigmoid", 1, _mirrored("sigmoid"), lambda u: ONE),
         examples=(
             ("w[n]*sigmoid(x[n]) + w[n]*sigmoid(-x[n])", "w[n]"),
             ("w[n]*sigmoid(x[n]) + sigmoid(-x[n])", "w[n]*sigmoid(x[n]) + sigmoid(-x[n])"),
@@ -234,7 +214,7 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
         "exponential",
         "expm1(f) + 1 = exp(f)",
         "the number of terms",
-        _exponentials,
+        _of_pairs("expm1", 1, lambda u: (), lambda u: atom(Call("exp", (u,)))),
         examples=(
             ("2*expm1(w[n]*x[n]) + 2", "2*exp(w[n]*x[n])"),
             ("expm1(x[n]) - 1", "expm1(x[n]) - 1"),
@@ -245,7 +225,8 @@ FUNCTION_RULES: tuple[Rule | SumRule, ...] = (
         "odds",
         "logsigmoid(f) − logsigmoid(−f) = f",
         "the number of functions",
-        _odds,
+        # At infinite f both sides are the same infinity.
+        _of_pairs("logsigmoid", -1, _mirrored("logsigmoid"), lambda u: u),
         examples=(
             ("w[n]*logsigmoid(x[n]) - w[n]*logsigmoid(-x[n])", "w[n]*x[n]"),
             ("logsigmoid(x[n]) + logsigmoid(-x[n])", "logsigmoid(x[n]) + logsigmoid(-x[n])"),
