@@ -482,7 +482,6 @@ def _cheapest(system: _System) -> Monomial:
 
 
 def _eliminate_variable(key: Monomial, system: _System) -> _System:
-    """The system with the variable eliminated."""
     above = [f for f in system if f.get(key, 0) > 0]
     below = [f for f in system if f.get(key, 0) < 0]
     result = [f for f in system if not f.get(key)]

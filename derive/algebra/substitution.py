@@ -162,7 +162,6 @@ class Recursion(Generic[_Key, _Value]):
         self._depth = 0
 
     def __call__(self, key: _Key) -> _Value:
-        """The value at the key."""
         if key not in self._known:
             if self._depth == _DEEPEST:
                 raise _Pending(self, key)

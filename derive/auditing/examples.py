@@ -276,7 +276,8 @@ def _pasteable(subject: Subject, names: Sequence[str], made: Outcome, n: int) ->
             cotangents.append((k, name))
             kind = g.dtype if g.is_complex() else text
             lines.append(f"{name} = torch.tensor({_format_tensor(g, 9)}, dtype={kind})")
-    call = subject.name if subject.is_operator else f"{subject.name}.apply"
+    is_operator = hasattr(subject.function, "_custom_operator")
+    call = subject.name if is_operator else f"{subject.name}.apply"
     outputs = f"{call}({', '.join(called)})"
     if len(made.cotangents) > 1:
         lines.append(f"out = {outputs}")

@@ -38,7 +38,6 @@ class Context:
         self.kept_for_forward = False
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Store the tensors in saved_tensors."""
         self.saved_tensors = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
@@ -102,11 +101,6 @@ class Subject:
     def name(self) -> str:
         """The name of the class."""
         return str(self.function.__name__)
-
-    @property
-    def is_operator(self) -> bool:
-        """True if it has the parts of a custom operator."""
-        return hasattr(self.function, "_custom_operator")
 
     @property
     def tolerance(self) -> float:

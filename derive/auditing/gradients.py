@@ -101,7 +101,6 @@ def outcome(
 
 
 def error_line(error: Exception) -> str:
-    """Format an error as one line."""
     first = (str(error).strip() or "no message").split("\n")[0]
     return f"{type(error).__name__}: {first}"
 

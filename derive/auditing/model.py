@@ -40,7 +40,6 @@ class Model:
 
     @cached_property
     def derived(self) -> Derivation:
-        """Its derivation."""
         return derivation(self.operation, self.option)
 
     def inputs(self, args: Sequence[Any]) -> dict[int, str]:

@@ -48,7 +48,6 @@ def by_size(argument: int, axis: int, size: int) -> Hashable:
 
 
 def is_tensor(value: Any) -> bool:
-    """True for a torch tensor."""
     return isinstance(value, torch.Tensor)
 
 

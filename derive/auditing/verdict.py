@@ -283,8 +283,8 @@ class Audit:
         judge = self._judge(frozenset())
         constant = self._constant()
         for made in self.outcomes:
-            if made.error and not self._has_numbers(made):
-                yield AuditFinding(None, self._failure(made), WRONG)
+            if failure := self._failure(made):
+                yield AuditFinding(None, failure, WRONG)
                 return
             for n in self._wrong(made):
                 if n in constant or judge.is_kept(made, n, self.subject.tolerance):
@@ -303,11 +303,10 @@ class Audit:
             for text in made.changed:
                 yield AuditFinding(None, text, WRONG)
 
-    def _has_numbers(self, made: Outcome) -> bool:
-        """True if backward ran, but the engine rejected a gradient."""
-        return made.raw is not None and _count(made.raw, len(made.args)) == len(made.args)
-
     def _failure(self, made: Outcome) -> str:
+        """Describe why there are no numbers; '' if there are: the engine may still reject them."""
+        if not made.error:
+            return ""
         if made.raw is None:
             shapes = ", ".join(
                 f"{name}: {list(a.shape)}"
@@ -316,9 +315,9 @@ class Audit:
             )
             return f"backward fails: {made.error} ({shapes})"
         given, wanted = _count(made.raw, len(made.args)), len(made.args)
-        if given != wanted:
-            return f"backward returns {given} gradients where forward takes {wanted} arguments"
-        return f"backward fails: {made.error}"
+        if given == wanted:
+            return ""
+        return f"backward returns {given} gradients where forward takes {wanted} arguments"
 
     def _wrong(self, made: Outcome) -> list[int]:
         found = made.wrong(self.subject.tolerance)

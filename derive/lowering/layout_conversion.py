@@ -364,7 +364,6 @@ def lines_read(lines: Sequence[Line], later: Sequence[Line]) -> list[Line]:
 
 
 def replaced_in_lines(lines: Sequence[Line], new: Mapping[Code, Code]) -> list[Line]:
-    """Return the lines with codes replaced."""
     return _mapped(lines, lambda code: replaced(code, new))
 
 

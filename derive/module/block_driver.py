@@ -159,7 +159,6 @@ class Driver(Stages):
         return kept, [p for p in self.parameters if p in read]
 
     def backward_arguments(self) -> list[str]:
-        """Return the arguments of the backward function."""
         tensors, parameters = self.saved()
         arguments = ["wanted", *tensors, *parameters, "block"]
         arguments += ["low"] if self.uses_low else []

@@ -157,7 +157,6 @@ def _tuple(name: str, items: Sequence[str]) -> str:
 
 
 def return_statement(values: Sequence[str], indent: int) -> list[str]:
-    """Return a statement that returns these values."""
     whole = f"return {', '.join(values)}"
     fits = len(whole) + indent <= COLUMNS
     return [whole] if fits else call_lines("return (", values, ")", indent)

@@ -399,8 +399,6 @@ class _PrecisionBody(Forward[bool]):
     def _narrowed(self, code: Code) -> Code:
         """Return an operand of a product, cast to ``low``."""
         match code:
-            case Keyword(name, value) if name in ("bias", "input"):
-                return Keyword(name, self._narrowed(value))
             case Keyword() | Literal() | Tuple() | Dim() | Shape() | Conditional():
                 return code
         if self.of(code):

@@ -85,7 +85,6 @@ class Program:
         return {t: name for t, name in self.gradients.items() if name in made}
 
     def in_bodies(self, change: Callable[[Sequence[Line]], Iterable[Line]]) -> Program:
-        """Return the program with each body changed."""
         return replace(
             self,
             forward=tuple(change(self.forward)),

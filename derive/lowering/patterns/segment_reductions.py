@@ -81,22 +81,16 @@ class Match:
 
 def sum_by_lookup(scope: Scope, s: Summation) -> Value | None:
     """Sum_g [s[n] == g] f(g) = f(s[n])."""
-    for match in matches_of(scope, s.factors):
-        if match.index in s.binders:
-            found = _lookup(scope, match, s)
-            if found is not None:
-                return found
-    return None
+    inside = (m for m in matches_of(scope, s.factors) if m.index in s.binders)
+    found = (_lookup(scope, match, s) for match in inside)
+    return next((value for value in found if value is not None), None)
 
 
 def sum_by_place(scope: Scope, s: Summation) -> Value | None:
     """Sum_n [s[n] == g] f(n) = zeros.index_add(s, f)[g]."""
-    for match in matches_of(scope, s.factors):
-        if match.index not in s.binders:
-            found = _segment_sum(scope, match, s.binders, s.order)
-            if found is not None:
-                return found
-    return None
+    outside = (m for m in matches_of(scope, s.factors) if m.index not in s.binders)
+    found = (_segment_sum(scope, match, s.binders, s.order) for match in outside)
+    return next((value for value in found if value is not None), None)
 
 
 def extremum_by_place(scope: Scope, let: Let) -> Value | None:
