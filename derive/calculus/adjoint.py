@@ -140,7 +140,9 @@ def differentiate(
     wanted = frozenset(wrt or ()) - set(inputs)
     moving = active_equations(lets, inputs, wanted)
     cotangents = _cotangents(op, lets, moving, of)
-    raw = _at_the_outputs(lets, cotangents, of if of in moving else None)
+    raw = {name: atom(ex.Access(given, lets[name].formals)) for name, given in cotangents}
+    if not cotangents and of is not None and of in moving:
+        raw = {of: ONE}
     made: dict[str, Let] = {}
     rules: Rules = (
         *DELTA_RULES,
@@ -270,15 +272,6 @@ def unit_axes(op: Operation) -> tuple[Rule, ...]:
     if not single:
         return ()
     return (Rule("axis of size 1", "δ(i, 0) = 1 where i is always 0", "deltas", apply),)
-
-
-def _at_the_outputs(
-    lets: Lets, cotangents: Sequence[tuple[str, str]], loss: str | None
-) -> dict[str, Poly]:
-    """The initial adjoints of the outputs: the given cotangents, or 1 for a loss without one."""
-    if not cotangents and loss is not None:
-        return {loss: ONE}
-    return {name: atom(ex.Access(given, lets[name].formals)) for name, given in cotangents}
 
 
 def _plain_indices(axes: Sequence[object]) -> tuple[ex.Index, ...]:

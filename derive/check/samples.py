@@ -341,8 +341,9 @@ def _legal_integers(
         if t.kind == "int" and t.name in shapes:
             low, high = _legal_range(op, t, tensors, parameters, exclusive_bound(op, t, found))
             values = rng.integers(low, high, shapes[t.name])
-            for guard in _guards(op, t, parameters):
-                if values.size > 1:
+            compared = (e for e in _compared(op, t) if isinstance(e, ex.Param))
+            for guard in (parameters.get(e.name) for e in compared):
+                if isinstance(guard, int) and values.size > 1:
                     guarded = values.copy()
                     guarded.flat[int(rng.integers(values.size))] = guard
                     if _legal(op, {**tensors, t.name: guarded}, parameters):
@@ -385,12 +386,6 @@ def exclusive_bound(op: Operation, t: Tensor, found: Extents) -> int:
     """Return an exclusive bound: the size of an index compared with t, else the largest size."""
     own = (found[e.extent] for e in _compared(op, t) if isinstance(e, ex.Index))
     return next(map(oracle.positions, own), max(map(oracle.positions, found.values()), default=2))
-
-
-def _guards(op: Operation, t: Tensor, parameters: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the values of integer parameters that t is compared with."""
-    values = (parameters.get(e.name) for e in _compared(op, t) if isinstance(e, ex.Param))
-    return (v for v in values if isinstance(v, int))
 
 
 def _compared(op: Operation, t: Tensor) -> Iterator[ex.Expr]:

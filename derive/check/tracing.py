@@ -240,14 +240,10 @@ def replicated(op: Operation, function: Function, made: Sample, slack: float = 0
                 what = str(error).splitlines()[0]
                 raise NotApplicable(f"torch has no rule: {what}") from None
             raise
-        got = map(_full_tensor, (*outputs, *grads))
+        every = (*outputs, *grads)
+        got = (t.full_tensor() if hasattr(t, "full_tensor") else t for t in every)
         found = unlike_each(want, got, want.values(), slack)
     return "; ".join(found)
-
-
-def _full_tensor(t: Any) -> Tensor:
-    whole: Tensor = t.full_tensor() if hasattr(t, "full_tensor") else t
-    return whole
 
 
 @contextmanager

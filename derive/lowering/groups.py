@@ -96,13 +96,10 @@ def group_shapes(op: Operation) -> list[Line]:
     while pending:
         for t in pending:
             unknown = [i for i in groups_of(t) if i.extent not in known]
-            if not unknown:
-                break
-            if len(unknown) == 1:
-                lines.append(_group_slice(t, unknown[0]))
-                known.add(unknown[0].extent)
-                break
-            split = _split_groups(op, t, unknown)
+            if len(unknown) > 1:
+                split = _split_groups(op, t, unknown)
+            else:
+                split = [_group_slice(t, group) for group in unknown]
             if split is not None:
                 lines += split
                 known |= {i.extent for i in unknown}
