@@ -234,10 +234,9 @@ def _called_low(
     return call, tensors, called(function, call.made, list(tensors.values()))
 
 
-def _call_results(
-    function: Function, call: _RoundedCall, tensors: dict[str, Tensor | None]
-) -> Results:
-    """Return the float outputs and the gradients."""
+def _call_results(function: Function, call: _RoundedCall) -> Results:
+    """Return the float outputs and the gradients in float64."""
+    tensors = tensors_of(call.made)
     outputs = called(function, call.made, list(tensors.values()))
     return _with_gradients(outputs, call, tensors)
 
@@ -255,12 +254,9 @@ def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got
     """Describe where results are further from the truth than the last bits explain."""
     info = torch.finfo(dtype)
     written = plain(op, call.made)
-    truth = _call_results(written, call, tensors_of(call.made))
+    truth = _call_results(written, call)
     try:
-        others = [
-            _call_results(written, there, tensors_of(there.made))
-            for there in (_perturb_call(call, dtype, seed) for seed in range(_MOVED))
-        ]
+        others = [_call_results(written, _perturb_call(call, dtype, n)) for n in range(_MOVED)]
     except IndexError:
         raise NotApplicable("a position follows from inputs that half precision moves") from None
     found = []
@@ -305,7 +301,7 @@ def runs_low(op: Operation, function: Function, made: Sample, dtype: str) -> str
     kind: torch.dtype = getattr(torch, dtype)
     call, tensors, outputs = _called_low(function, made, dtype)
     grads = pulled_through(outputs, call.made, tensors, call.cotangents)
-    truth = _call_results(plain(op, call.made), call, tensors_of(call.made))
+    truth = _call_results(plain(op, call.made), call)
     got = {n: o for n, o in zip(made.outputs, outputs, strict=True) if o.is_floating_point()}
     got |= {f"grad_{name}": g for name, g in grads.items()}
     found = [f"{name} is {t.dtype}" for name, t in got.items() if t.dtype != kind]
