@@ -165,13 +165,11 @@ def _explain_wrong_sum(evidence: Evidence) -> str:
                     continue
                 filled = (v.filled(axes, inside) for v in evidence.values)
                 if all(map(evidence.same, filled, made)):
-                    return _summed(model, part.indices, left, axes)
+                    return _summed(model, part.indices, left)
     return ""
 
 
-def _summed(
-    model: Model, right: Sequence[Index], given: Sequence[Index], axes: Sequence[Index]
-) -> str:
+def _summed(model: Model, right: Sequence[Index], given: Sequence[Index]) -> str:
     def letters(indices: Sequence[Index]) -> str:
         return ", ".join(model.letters.get(i.extent, i.name) for i in indices)
 

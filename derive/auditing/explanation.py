@@ -186,7 +186,7 @@ def explanation(
     first = outcomes[0]
     # Some mistakes show in the numbers alone, without an operation.
     detached = {n: told for n in wrong if (told := _explain_detached(subject, outcomes, n))}
-    dropped = {n: _explain_dropped_cotangents(subject, names, outcomes, n) for n in wrong}
+    dropped = {n: _explain_dropped_cotangents(subject, outcomes, n) for n in wrong}
     why = dropped | detached
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
@@ -355,9 +355,7 @@ def _has_reliable_gradient(made: Outcome, n: int) -> bool:
     return sharp and n in made.right and bool(made.right[n].isfinite().all())
 
 
-def _explain_dropped_cotangents(
-    subject: Subject, names: tuple[str, ...], outcomes: Sequence[Outcome], n: int
-) -> str:
+def _explain_dropped_cotangents(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:
     """Explain a gradient that ignores the cotangent of some outputs, from numbers alone."""
     made = outcomes[0]
     held = [k for k, g in enumerate(made.cotangents) if g is not None]

@@ -129,17 +129,11 @@ def everywhere(e: Expr) -> Iterator[Change]:
             conditions.setdefault(key, []).append(part)
     for same in conditions.values():
         if len(same) > 1:
-
-            def kept(part: Expr, same: list[Expr] = same) -> Expr | None:
-                return num(1) if part in same else None
-
-            yield Change(replace(e, kept), "everywhere", (same[0],))
-    found: dict[Expr, None] = {}
-    _collect(e, found)
-    found = {x: None for x in found if x not in counted}
-    names = [access.tensor for access in found if isinstance(access, Access)]
+            ones: dict[Expr, Expr] = dict.fromkeys(same, num(1))
+            yield Change(replace(e, ones.get), "everywhere", (same[0],))
+    found = [access for access in _outer_accesses(e) if access not in counted]
+    names = [access.tensor for access in found]
     for access in found:
-        assert isinstance(access, Access)
         if names.count(access.tensor) > 1:
             name, kinds = access.tensor, (("everywhere", 0), ("divided everywhere", -1))
             for kind, power in kinds:
@@ -259,27 +253,19 @@ def replacements(
     e: Expr, axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
 ) -> Iterator[Change]:
     """Yield e with one access read from another tensor with the same axes."""
-    found: dict[Expr, None] = {}
-    _collect(e, found)
-    for access in found:
-        assert isinstance(access, Access)
+    for access in _outer_accesses(e):
         own = tuple(map(_extent_or_axis, axes.get(access.tensor, ())))
         for name in names:
             if name != access.tensor and tuple(map(_extent_or_axis, axes[name])) == own:
                 other = Access(name, access.positions)
-                yield Change(_replace_node(e, access, other), "stands", (other, access))
+                new: dict[Expr, Expr] = {access: other}
+                yield Change(replace(e, new.get), "stands", (other, access))
 
 
-def _collect(e: Expr, found: dict[Expr, None]) -> None:
-    if isinstance(e, Access):
-        found[e] = None
-    else:
-        for part in e.parts():
-            _collect(part, found)
-
-
-def _replace_node(e: Expr, old: Expr, new: Expr) -> Expr:
-    return new if e is old else e.map(lambda part: _replace_node(part, old, new))
+def _outer_accesses(e: Expr) -> list[Access]:
+    """Return the accesses in e that are in no position of another."""
+    outside = walk(e, lambda part: () if isinstance(part, Access) else part.parts())
+    return [part for part in outside if isinstance(part, Access)]
 
 
 def _extent_or_axis(axis: Expr) -> object:

@@ -19,6 +19,7 @@ from derive.algebra.expr import (
     accesses,
     free_indices,
     tensors,
+    walk,
 )
 from derive.algebra.poly import (
     ONE,
@@ -441,17 +442,13 @@ class _AttentionGradients:
 
     def _reads_scores(self, bodies: Mapping[str, Poly]) -> bool:
         """True if anything but the kernel reads the scores on the way to a gradient."""
+
+        def parts(e: Expr) -> Sequence[Expr]:
+            return () if isinstance(e, AttentionResult) else e.parts()
+
         own = (body for name, body in bodies.items() if not self._is_hidden(name))
-        return any(self._is_hidden(name) for body in own for name in _unfused_reads(body))
-
-
-def _unfused_reads(e: Expr) -> Iterator[str]:
-    """The names of the tensors read in e, except those that a kernel reads."""
-    if isinstance(e, Access):
-        yield e.tensor
-    if not isinstance(e, AttentionResult):
-        for part in e.parts():
-            yield from _unfused_reads(part)
+        read = (x.tensor for body in own for x in walk(body, parts) if isinstance(x, Access))
+        return any(map(self._is_hidden, read))
 
 
 def _expand_masks(p: Poly) -> Poly:
