@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from derive.algebra.expr import Access, Expr, Index
-from derive.algebra.substitution import replace
+from derive.algebra.expr import Expr, Index
 from derive.api import source
 from derive.auditing.conditions import runs
 from derive.auditing.error_regions import where
@@ -26,7 +25,7 @@ from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Context, Subject, by_autograd
 from derive.auditing.gradients import Outcome, near, outcome, random_cotangents, with_raw
 from derive.auditing.isolation import limited, none_if_raises
-from derive.auditing.model import Model, give_names, model_of
+from derive.auditing.model import Model, give_names, model_of, renamed_tensors
 from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
 from derive.auditing.repair import mended
 from derive.auditing.structure import Structure
@@ -134,13 +133,7 @@ def _of_axes(axes: Sequence[Expr]) -> list[str | None]:
 
 def _renamed_equation(e: Equation, targets: Mapping[str, str]) -> str:
     """Print an equation, with outputs renamed by ``targets``."""
-
-    def named(part: Expr) -> Expr | None:
-        if isinstance(part, Access) and part.tensor in targets:
-            return Access(targets[part.tensor], tuple(replace(p, named) for p in part.positions))
-        return None
-
-    return equation(targets.get(e.name, e.name), e.axes, replace(e.body, named))
+    return equation(targets.get(e.name, e.name), e.axes, renamed_tensors(e.body, targets))
 
 
 # -------------------------------------------------------------------------------------- explanation

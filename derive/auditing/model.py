@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from derive.algebra.expr import Access, Composite, Expr, Index, Num, walk
 from derive.algebra.interpret import Array, Machine
-from derive.algebra.substitution import replace
+from derive.algebra.substitution import replace_inside_out
 from derive.api import derivation
 from derive.auditing.forward import Subject, unjudged
 from derive.auditing.points import is_float, is_tensor
@@ -104,22 +104,13 @@ class Model:
 
     def shown(self, e: Expr, axes: Sequence[Expr] = ()) -> str:
         """Print the expression below these axes, with the user's names of cotangents."""
-        return sides("", axes, self._spoken(e), "unicode")[1]
+        return sides("", axes, renamed_tensors(e, self._said), "unicode")[1]
 
     def formulas(self) -> list[str]:
         """Return the derived equations: definitions, adjoints, then every gradient."""
         d = self.derived
         every = (*d.definitions, *d.adjoints, *d.gradients.values())
-        return [equation(f.name, f.axes, self._spoken(f.body)) for f in every]
-
-    def _spoken(self, e: Expr) -> Expr:
-        def named(part: Expr) -> Expr | None:
-            if isinstance(part, Access) and part.tensor in self._said:
-                inside = tuple(self._spoken(p) for p in part.positions)
-                return Access(self._said[part.tensor], inside)
-            return None
-
-        return replace(e, named)
+        return [equation(f.name, f.axes, renamed_tensors(f.body, self._said)) for f in every]
 
     def opened(self, e: Expr) -> Expr:
         """Inline named adjoints in e, recursively."""
@@ -136,6 +127,17 @@ class Model:
         outputs = self.operation.outputs
         known = {f.name: f for f in self.derived.equations if f.name in outputs}
         return inlined(e, known, deep=False)
+
+
+def renamed_tensors(e: Expr, names: Mapping[str, str]) -> Expr:
+    """Return e with tensors renamed."""
+
+    def named(part: Expr) -> Expr:
+        if isinstance(part, Access) and part.tensor in names:
+            return Access(names[part.tensor], part.positions)
+        return part
+
+    return replace_inside_out(e, named)
 
 
 def without_ones(array: Array, axes: Sequence[Expr]) -> Array:
