@@ -160,14 +160,10 @@ def _quotients(p: Poly, t: Term, lead: Term, base: Poly) -> Iterator[tuple[Term,
         for images in product(*choices):
             if len(set(images)) == len(images):
                 mapping = {**found, **dict(zip(left, images, strict=True))}
-                yield _divide_term(t, lead, mapping), mapping
-
-
-def _divide_term(t: Term, lead: Term, mapping: Binding) -> Term:
-    powers = (base_and_power(substitute(f, mapping)) for f in lead.factors)
-    below = [Pow(base, Num(-exponent)) for base, exponent in powers]
-    outer = make_term(t.coef / lead.coef, (), (*t.factors, *below))
-    return Term(outer.coef, t.binders, outer.factors)
+                powers = (base_and_power(substitute(f, mapping)) for f in lead.factors)
+                below = [Pow(b, Num(-exponent)) for b, exponent in powers]
+                outer = make_term(t.coef / lead.coef, (), (*t.factors, *below))
+                yield Term(outer.coef, t.binders, outer.factors), mapping
 
 
 def _match_submultiset(

@@ -124,8 +124,8 @@ def in_precision(
     often = roundings(lines, given, integers)
     if often is Roundings.NONE and _reads_one(lines, given):
         return list(lines), PLAIN
-    multiplied = any(products.has(c) for line in lines for c in subexpressions(line.code))
-    broad = set() if multiplied else set(given)
+    parts = {c for line in lines for c in subexpressions(line.code)}
+    broad = set() if any(map(products.has, parts)) else set(given)
     while True:
         body = _PrecisionBody(products, given, broad, statistics)
         made = body.lines(lines)
@@ -144,7 +144,7 @@ def in_precision(
         listed=listed,
         returned=returned,
         low=frozenset(line.name for line in made if body.known[line.name]),
-        multiplies_wide=products.leave_any_in(lines),
+        multiplies_wide=any(torch_op(c).contracts and not products.has(c) for c in parts),
         roundings=often,
     )
 
@@ -298,11 +298,6 @@ class Products:
         if isinstance(code, Name):
             return code.id in self.vectors
         return torch_op(code).view and self._is_vector(code.parts()[0])
-
-    def leave_any_in(self, lines: Sequence[Line]) -> bool:
-        """True if there is another product, which is computed in ``wide``."""
-        every = {c for line in lines for c in subexpressions(line.code)}
-        return any(torch_op(c).contracts and not self.has(c) for c in every)
 
 
 def _is_of_positions(code: Code, positions: Collection[str]) -> bool:
