@@ -71,24 +71,14 @@ def one(*_: Expr) -> Expr:
     return num(1)
 
 
-def remainder_y(x: Expr, y: Expr, _: Expr) -> Expr:
-    """-floor(x/y), as torch.remainder."""
-    return Mul((num(-1), Call("floor", (Mul((x, Pow(y, num(-1)))),))))
+def minus_quotient(rounding: str) -> Partial:
+    """-floor(x/y), as torch.remainder, or -trunc(x/y), as torch.fmod."""
+    return lambda x, y, _: Mul((num(-1), Call(rounding, (Mul((x, Pow(y, num(-1)))),))))
 
 
-def fmod_y(x: Expr, y: Expr, _: Expr) -> Expr:
-    """-trunc(x/y), as torch.fmod."""
-    return Mul((num(-1), Call("trunc", (Mul((x, Pow(y, num(-1)))),))))
-
-
-def larger(a: Expr, b: Expr) -> Expr:
-    """d max(a, b)/da = [a > b] + [a == b]/2, as torch.maximum: a tie is shared evenly."""
-    return bracket(">", a, b) + Fraction(1, 2) * bracket("==", a, b)
-
-
-def smaller(a: Expr, b: Expr) -> Expr:
-    """d min(a, b)/da = [a < b] + [a == b]/2, as torch.minimum: a tie is shared evenly."""
-    return bracket("<", a, b) + Fraction(1, 2) * bracket("==", a, b)
+def chosen(op: str) -> tuple[Partial, Partial]:
+    """[a > b] + [a == b]/2 and [b > a] + [b == a]/2, as torch.maximum: ties share evenly."""
+    return both(lambda a, b: bracket(op, a, b) + Fraction(1, 2) * bracket("==", a, b))
 
 
 def clamp_x(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
@@ -107,29 +97,14 @@ def clamp_hi(x: Expr, lo: Expr, hi: Expr, _: Expr) -> Expr:
 
 
 def off_origin(numerator: Expr, y: Expr, x: Expr) -> Expr:
-    """numerator/(x^2 + y^2), and 0 at the origin."""
+    """numerator/(x^2 + y^2), and 0 at the origin, as torch.atan2."""
     square = x**2 + y**2
     return Mul((bracket("!=", square, 0), numerator, Pow(square, num(-1))))
-
-
-def atan2_y(y: Expr, x: Expr, _: Expr) -> Expr:
-    """x/(x^2 + y^2), as torch.atan2: 0 at the origin."""
-    return off_origin(x, y, x)
-
-
-def atan2_x(y: Expr, x: Expr, _: Expr) -> Expr:
-    """-y/(x^2 + y^2), as torch.atan2: 0 at the origin."""
-    return off_origin(-y, y, x)
 
 
 def both(first: Callable[[Expr, Expr], Expr]) -> tuple[Partial, Partial]:
     """Both partials of a function that is symmetric in its two arguments."""
     return (lambda a, b, _: first(a, b)), (lambda a, b, _: first(b, a))
-
-
-def logaddexp_slope(a: Expr, b: Expr) -> Expr:
-    """exp(a)/(exp(a) + exp(b)), as torch.logaddexp: nan where both are the same infinity."""
-    return Call("sigmoid", (a - b,))
 
 
 def relu_slope(x: Expr, value: Expr) -> Expr:
@@ -157,16 +132,6 @@ def bell(factor: int) -> Partial:
     """factor/sqrt(pi) exp(-x^2)."""
     root = Pow(Const("pi"), num(Fraction(-1, 2)))
     return lambda x, _: Mul((num(factor), root, Call("exp", (-(x**2),))))
-
-
-def exp2_slope(x: Expr, y: Expr) -> Expr:
-    """2^x log 2."""
-    return Mul((Call("log", (num(2),)), y))
-
-
-def digamma_slope(x: Expr, y: Expr) -> Expr:
-    """polygamma(1, x)."""
-    return Call("polygamma", (num(1), x))
 
 
 def erfinv_slope(x: Expr, y: Expr) -> Expr:
@@ -312,7 +277,11 @@ _ROWS = (
     _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT, **_ODD),
     _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan", **_ODD),
     _unary("sigmoid", sigmoid, lambda x, y: y * (1 - y), "1/(1 + exp(-x)).", most=1, **_POSITIVE),
-    _unary("exp2", np.exp2, exp2_slope, "2**x.", **_POSITIVE, **_GROWS),
+    _unary(
+        *("exp2", np.exp2, lambda x, y: Mul((Call("log", (num(2),)), y)), "2**x."),
+        **_POSITIVE,
+        **_GROWS,
+    ),
     _unary("log2", np.log2, logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
     _unary("log10", np.log10, logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
     # Smooth, by the argument.
@@ -360,7 +329,11 @@ _ROWS = (
         head="lgamma",
         **_ABOVE_0,
     ),
-    _unary("digamma", elementwise(digamma), digamma_slope, sympy="digamma", **_ABOVE_0),
+    _unary(
+        *("digamma", elementwise(digamma), lambda x, y: Call("polygamma", (num(1), x))),
+        sympy="digamma",
+        **_ABOVE_0,
+    ),
     _unary("erfinv", elementwise(erfinv), erfinv_slope, sympy="erfinv", **_WITHIN_1, **_ODD),
     # Smooth, without a name of its own in SymPy. torch's softplus is x itself above 20.
     _unary(
@@ -409,12 +382,14 @@ _ROWS = (
         parity=-1,
     ),
     _n_ary(
-        *("remainder", np.mod, (one, remainder_y)),
+        *("remainder", np.mod, (one, minus_quotient("floor"))),
         "x - y*floor(x/y), which has the sign of y.",
         **_DIVIDES,
     ),
     _n_ary(
-        *("fmod", np.fmod, (one, fmod_y)), "x - y*trunc(x/y), which has the sign of x.", **_DIVIDES
+        *("fmod", np.fmod, (one, minus_quotient("trunc"))),
+        "x - y*trunc(x/y), which has the sign of x.",
+        **_DIVIDES,
     ),
     _unary(
         "detach",
@@ -424,8 +399,8 @@ _ROWS = (
         **_KEEPS,
         **_ODD,
     ),
-    _n_ary("maximum", np.maximum, both(larger), _LARGER, **_KEEPS),
-    _n_ary("minimum", np.minimum, both(smaller), _SMALLER, **_KEEPS),
+    _n_ary("maximum", np.maximum, chosen(">"), _LARGER, **_KEEPS),
+    _n_ary("minimum", np.minimum, chosen("<"), _SMALLER, **_KEEPS),
     _n_ary(
         *("clamp", clamp, (clamp_x, clamp_lo, clamp_hi)),
         "clamp(x, lo, hi): x limited to the range from lo to hi.",
@@ -433,7 +408,8 @@ _ROWS = (
         **_KEEPS,
     ),
     _n_ary(
-        *("atan2", np.arctan2, (atan2_y, atan2_x)),
+        *("atan2", np.arctan2),
+        (lambda y, x, _: off_origin(x, y, x), lambda y, x, _: off_origin(-y, y, x)),
         sympy="atan2",
         least=-2 * _RIGHT,
         most=2 * _RIGHT,
@@ -446,7 +422,9 @@ _ROWS = (
         total=False,
     ),
     _n_ary(
-        *("logaddexp", np.logaddexp, both(logaddexp_slope), "log(exp(a) + exp(b))."),
+        # The slope is nan where both are the same infinity, as torch's.
+        *("logaddexp", np.logaddexp, both(lambda a, b: Call("sigmoid", (a - b,)))),
+        "log(exp(a) + exp(b)).",
         linear=True,
         total=False,
     ),
