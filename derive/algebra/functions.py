@@ -134,6 +134,11 @@ def bell(factor: int) -> Partial:
     return lambda x, _: Mul((num(factor), root, Call("exp", (-(x**2),))))
 
 
+def exp2_slope(x: Expr, y: Expr) -> Expr:
+    """2^x log 2."""
+    return Mul((Call("log", (num(2),)), y))
+
+
 def erfinv_slope(x: Expr, y: Expr) -> Expr:
     """sqrt(pi)/2 exp(y^2)."""
     root = Pow(Const("pi"), num(Fraction(1, 2)))
@@ -277,11 +282,7 @@ _ROWS = (
     _unary("tanh", np.tanh, lambda x, y: 1 - y**2, sympy="tanh", **_UNIT, **_ODD),
     _unary("tan", np.tan, lambda x, y: 1 + y**2, sympy="tan", **_ODD),
     _unary("sigmoid", sigmoid, lambda x, y: y * (1 - y), "1/(1 + exp(-x)).", most=1, **_POSITIVE),
-    _unary(
-        *("exp2", np.exp2, lambda x, y: Mul((Call("log", (num(2),)), y)), "2**x."),
-        **_POSITIVE,
-        **_GROWS,
-    ),
+    _unary("exp2", np.exp2, exp2_slope, "2**x.", **_POSITIVE, **_GROWS),
     _unary("log2", np.log2, logarithm_of(2), _LOGARITHM.format(2), **_ABOVE_0),
     _unary("log10", np.log10, logarithm_of(10), _LOGARITHM.format(10), **_ABOVE_0),
     # Smooth, by the argument.

@@ -8,7 +8,7 @@ saves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -116,6 +116,11 @@ class Backward:
     wanted: frozenset[str]
     bounds: Bounds
     added: frozenset[str] = frozenset()
+
+    def each(self, change: Callable[[Adjoint], Adjoint]) -> Backward:
+        """With every adjoint and every gradient changed, in this order."""
+        adjoints, gradients = (tuple(map(change, x)) for x in (self.adjoints, self.gradients))
+        return replace(self, adjoints=adjoints, gradients=gradients)
 
     def opened(self) -> dict[str, Let]:
         """The adjoints into which the formulas of others may look."""

@@ -67,10 +67,9 @@ def with_centres(op: Operation, lets: Lets, backward: Backward) -> tuple[Lets, B
     for let in lets:
         condition = None if let.condition is None else work.nested(let.condition)
         new[let.name] = replace(let, body=work.body(let.body, ()), condition=condition)
-    adjoints = tuple(map(rewritten, backward.adjoints))
-    gradients = tuple(map(rewritten, backward.gradients))
+    backward = backward.each(rewritten)
     work.lets.by_name.update(new)
-    return work.lets, replace(backward, lets=work.lets, adjoints=adjoints, gradients=gradients)
+    return work.lets, replace(backward, lets=work.lets)
 
 
 @dataclass

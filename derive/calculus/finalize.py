@@ -6,7 +6,6 @@ plain indices, so that the deltas of both formulas meet in one sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from derive.algebra.rules import Log, Rules, simplify
@@ -28,10 +27,7 @@ def solved(backward: Backward) -> Backward:
     )
     folds = fold_rules(lets, backward.opened())
 
-    def each(formulas: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(_solve_adjoint(a, last, folds) for a in formulas)
-
-    return replace(backward, adjoints=each(backward.adjoints), gradients=each(backward.gradients))
+    return backward.each(lambda a: _solve_adjoint(a, last, folds))
 
 
 def _solve_adjoint(a: Adjoint, last: Rules, folds: Rules) -> Adjoint:
@@ -47,10 +43,7 @@ def safe_backward(backward: Backward) -> Backward:
     """Return the adjoints and gradients with guards from the brackets of derivatives."""
     safe = DerivativeGuards(backward.lets)
 
-    def made(adjoints: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(replace(a, body=safe.flat(a.body)) for a in adjoints)
-
-    return replace(backward, adjoints=made(backward.adjoints), gradients=made(backward.gradients))
+    return backward.each(lambda a: replace(a, body=safe.flat(a.body)))
 
 
 def safe_forward(tangents: Backward) -> Backward:
@@ -61,5 +54,5 @@ def safe_forward(tangents: Backward) -> Backward:
     """
     lets = tangents.lets.apart()
     safe = DerivativeGuards(lets)
-    made = (replace(a, body=safe.flat(guarded_sums(lets, a.body))) for a in tangents.adjoints)
-    return replace(tangents, lets=lets, adjoints=tuple(made))
+    made = tangents.each(lambda a: replace(a, body=safe.flat(guarded_sums(lets, a.body))))
+    return replace(made, lets=lets)

@@ -116,7 +116,7 @@ def without_spare_reads(backward: Backward, outputs: Sequence[str]) -> Backward:
 
 def _is_product_let(let: Let) -> bool:
     """True if the let is a single product without binders."""
-    if let.is_through or let.internal or let.kind != "sum" or let.dtype != "float":
+    if let.internal or let.kind != "sum" or let.dtype != "float":
         return False
     return len(let.body.terms) == 1 and not let.body.terms[0].binders
 

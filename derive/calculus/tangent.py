@@ -10,7 +10,6 @@ inlines those whose name costs more than it saves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from derive.algebra.rules import DELTA_RULES, FUNCTION_RULES, Log, Rules, Step, simplify
 from derive.budget import at
@@ -31,22 +30,14 @@ from derive.calculus.ratio_rules import quotient_rules
 from derive.notation.operation import Operation
 
 
-@dataclass(frozen=True)
-class TangentProgram(Backward):
-    """Tangents in the order of computation, including those of the outputs.
-
-    ``cotangents`` has (input, the name of its tangent), ``adjoints`` the tangents, and ``wanted``
-    names the equations whose tangents are results. There are no gradients.
-    """
-
-
 def differentiate_forward(
     op: Operation, lets: Lets, wrt: Sequence[str] | None = None, of: Sequence[str] | None = None
-) -> TangentProgram:
+) -> Backward:
     """The tangents of all active outputs, and of the equations that lead to them.
 
     ``wrt`` names the active float inputs, by default all. ``of`` names the equations whose tangents
-    are results, by default the outputs.
+    are results, by default the outputs. ``cotangents`` of the result has (input, the name of its
+    tangent), ``adjoints`` the tangents in the order of computation; there are no gradients.
     """
     inputs = [t.name for t in op.inputs if t.kind == "float" and (wrt is None or t.name in wrt)]
     moving = active_equations(lets, inputs, frozenset())
@@ -78,7 +69,7 @@ def differentiate_forward(
             found.append(Adjoint(let.name, *subject, body, steps))
             made[subject[0]] = found[-1].as_let()
             names[let.name] = subject[0]
-    return TangentProgram(lets, given, tuple(found), (), wanted, bounds_of(op))
+    return Backward(lets, given, tuple(found), (), wanted, bounds_of(op))
 
 
 def _tangent_name(lets: Lets, name: str) -> str:

@@ -444,19 +444,10 @@ class StackPattern:
             (place,) = part.positions
             return atom(Access(x.tensor, (*x.positions[:n], place, *x.positions[n + 1 :])))
 
-        bare = substitute(self._bare, dict.fromkeys(self.row.formals, i))
+        bare = substitute(self.row.bare, dict.fromkeys(self.row.formals, i))
         every = as_poly(instantiate_atoms(bare, become))
         parts = multiples(p, every, every.terms[0])
         yield from jointly([self._made(c, whole, x, i) for c, whole in parts], p)
-
-    @cached_property
-    def _bare(self) -> Poly:
-        """The equation for the cotangent 1."""
-        bare = self.row.canonical.get(self.row.cotangent)
-        return poly(
-            make_term(t.coef, (), [f for f in t.factors if getattr(f, "tensor", "") != bare])
-            for t in self.row.body.terms
-        )
 
     def _made(self, c: Term, whole: Poly, x: Access, i: Index) -> Instance | None:
         """The kernel with its cofactor; a cotangent is the whole cofactor, summed if x is not."""

@@ -315,6 +315,15 @@ class KernelSpec:
         """The flat form of the equation."""
         return next(iter(self.parts.values()))[0]
 
+    @cached_property
+    def bare(self) -> Poly:
+        """The flat form for the cotangent 1."""
+        name = self.canonical.get(self.cotangent)
+        parts = (
+            (t, [f for f in t.factors if getattr(f, "tensor", "") != name]) for t in self.body.terms
+        )
+        return poly(make_term(t.coef, t.binders, factors) for t, factors in parts)
+
     @property
     def names(self) -> Mapping[str, str]:
         """Map the canonical names of the flat form to the equation's names."""

@@ -9,18 +9,7 @@ from functools import cached_property, lru_cache
 
 from derive.algebra import expr as ex
 from derive.algebra.logic import negate
-from derive.algebra.poly import (
-    ZERO,
-    Poly,
-    Term,
-    add,
-    as_poly,
-    constant,
-    is_mask,
-    make_term,
-    poly,
-    sum_over,
-)
+from derive.algebra.poly import ZERO, Poly, Term, add, as_poly, is_mask, make_term, poly, sum_over
 from derive.kernels.kernel_spec import KernelSpec, where_it_is
 from derive.kernels.unify import Arguments, Found, contains, multiples, product_of, term_quotient
 
@@ -62,18 +51,9 @@ class PointwisePattern:
         return Arguments(inputs, frozenset(said[p.name] for p in op.parameters))
 
     @cached_property
-    def pattern(self) -> Poly:
-        """The equation for the cotangent 1."""
-        if not self.row.cotangent:
-            return self.row.body
-        name = self.row.canonical[self.row.cotangent]
-        cotangent = Arguments(frozenset({name}), frozenset())
-        return as_poly(cotangent.instance(self.row.body, {name: constant(1)}))
-
-    @cached_property
     def anchors(self) -> tuple[tuple[Term, ex.Expr], ...]:
         """The (term, factor) pairs with the three largest factors, largest first."""
-        pairs = ((t, f) for t in self.pattern.terms for f in t.factors)
+        pairs = ((t, f) for t in self.row.bare.terms for f in t.factors)
         found = [(t, f) for t, f in pairs if self.arguments.inside(f) and not self.arguments.of(f)]
         found.sort(key=lambda pair: -sum(1 for _ in ex.walk(pair[1])))
         return tuple(found[:3])
@@ -116,7 +96,7 @@ class PointwisePattern:
             beside = term_quotient(s, known.terms[0])
             if beside is None or target not in s.factors:
                 continue
-            for u in self.pattern.terms:
+            for u in self.row.bare.terms:
                 bare = [f for f in u.factors if self.arguments.of(f) != name]
                 inside = self.arguments.inside(Term(u.coef, (), tuple(bare)))
                 if len(bare) == len(u.factors) or name in inside:
@@ -135,7 +115,7 @@ class PointwisePattern:
 
     def _elsewhere(self, found: Found, missing: Set[str], p: Poly) -> Iterator[Found]:
         """``found`` completed by the arguments inside other factors."""
-        for f in dict.fromkeys(f for t in self.pattern.terms for f in t.factors):
+        for f in dict.fromkeys(f for t in self.row.bare.terms for f in t.factors):
             if missing & self.arguments.inside(f) and self.arguments.of(f) is None:
                 for target in _all_factors(p):
                     for extended in self.arguments.bind(f, target, found):
@@ -150,7 +130,7 @@ class PointwisePattern:
                 break
         else:
             return
-        every = as_poly(self.arguments.instance(self.pattern, found))
+        every = as_poly(self.arguments.instance(self.row.bare, found))
         parts = multiples(p, every, known.terms[0])
         cofactors = [(c, whole) for c, whole in parts if not _is_half(every, whole, p)]
         yield from jointly([self._made(c, whole, found) for c, whole in cofactors], p)

@@ -178,21 +178,12 @@ def with_flat_groups(
         body, formals, binders = _flat_index(x.body), _all_flat(x.formals), _all_flat(x.binders)
         return replace(x, formals=formals, body=body, binders=binders, condition=condition)
 
-    def adjoints(found: Sequence[Adjoint]) -> tuple[Adjoint, ...]:
-        return tuple(
-            replace(a, formals=_all_flat(a.formals), body=_flat_index(a.body)) for a in found
-        )
+    def flat(a: Adjoint) -> Adjoint:
+        return replace(a, formals=_all_flat(a.formals), body=_flat_index(a.body))
 
     made = flat_operation(op)
     own = replace(lets, by_name={x.name: let(x) for x in lets}, bounds=bounds_of(made))
-    whole = replace(
-        backward,
-        lets=own,
-        adjoints=adjoints(backward.adjoints),
-        gradients=adjoints(backward.gradients),
-        bounds=own.bounds,
-    )
-    return made, own, whole
+    return made, own, replace(backward.each(flat), lets=own, bounds=own.bounds)
 
 
 def flat_operation(op: Operation) -> Operation:

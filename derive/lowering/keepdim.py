@@ -47,8 +47,8 @@ def entered_axes(op: Operation, formals: Axes, frame: Frame, name: str) -> tuple
         for n, (p, at) in enumerate((*before, *after))
     ]
     missing = (*placed[: len(before)], *reversed(placed[len(before) :]))
-    at = Name(name)
-    wide = (Conditional(flag, at, MethodCall(at, "unsqueeze", (place,))) for flag, place in missing)
+    it = Name(name)
+    wide = (Conditional(flag, it, MethodCall(it, "unsqueeze", (place,))) for flag, place in missing)
     return tuple(axes), [Line(name, code) for code in wide]
 
 

@@ -20,7 +20,7 @@ from derive.module.function_codegen import (
 )
 from derive.module.name_mangling import Coded
 from derive.module.outside import Outside, option_lines
-from derive.module.pretty_printer import COLUMNS, assigned, call_lines, collected, indented
+from derive.module.pretty_printer import assigned, call_lines, collected, indented
 from derive.module.public import declared, docstring, entry_lines, result_type
 from derive.module.reduced import with_parameter
 from derive.module.runtime import imports_of
@@ -29,6 +29,7 @@ from derive.module.templating import environment
 from derive.notation.operation import Choice, Operation, Tensor
 from derive.program.cse import Line
 from derive.program.torch_ir import Code, FunctionCall, Name, Subscript, literal
+from derive.program.torch_printer import COLUMNS
 
 
 def emit(

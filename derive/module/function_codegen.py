@@ -23,11 +23,9 @@ from derive.module.predicated_lines import (
     unpacked,
 )
 from derive.module.pretty_printer import (
-    COLUMNS,
     all_none,
     all_of,
     assigned,
-    broken,
     call_lines,
     collected,
     indented,
@@ -60,6 +58,7 @@ from derive.program.torch_ir import (
     text,
 )
 from derive.program.torch_ops import torch_op
+from derive.program.torch_printer import COLUMNS, broken
 
 FIRST_ORDER = "first_order"
 """The variable that is true where no graph of the gradients is recorded."""

@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     Where,
     walk,
 )
-from derive.module.pretty_printer import broken, indented, statements
+from derive.module.pretty_printer import indented, statements
 from derive.module.reduced import unrounded
 from derive.notation.common_output import CommonOutput
 from derive.notation.operation import KeepDim
@@ -51,6 +51,7 @@ from derive.program.torch_ir import (
     subexpressions,
 )
 from derive.program.torch_ops import is_float32_under_autocast
+from derive.program.torch_printer import broken
 
 
 @dataclass(frozen=True)

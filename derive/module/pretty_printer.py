@@ -10,22 +10,6 @@ from derive.program.decided_tests import UNSET, branches
 from derive.program.torch_ir import Binary, Code, Conditional, Name, Unary, names_in, text
 from derive.program.torch_printer import COLUMNS, broken
 
-__all__ = [
-    "COLUMNS",
-    "all_none",
-    "any_of",
-    "assigned",
-    "broken",
-    "call_lines",
-    "collected",
-    "indented",
-    "return_statement",
-    "statements",
-    "unpacked_statement",
-    "unpacked_tuple",
-    "with_unset",
-]
-
 
 def statements(lines: Sequence[Line], indent: int) -> list[str]:
     """Return the lines as statements, the fewest of them.

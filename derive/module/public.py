@@ -9,10 +9,11 @@ from itertools import groupby
 from derive.module.arguments import ArgumentCheck, is_option, stride_checks
 from derive.module.checks import constant_text
 from derive.module.name_mangling import Coded
-from derive.module.pretty_printer import COLUMNS, call_lines, collected, indented
+from derive.module.pretty_printer import call_lines, collected, indented
 from derive.module.signature import signature
 from derive.notation.operation import AxisOf, Choice, KeepDim, Parameter, SizeOf
 from derive.program.torch_ir import Code
+from derive.program.torch_printer import COLUMNS
 
 
 def declared(code: Coded) -> list[str]:

@@ -20,10 +20,11 @@ from derive.module.function_codegen import (
     product_dtypes,
     unpack_wanted,
 )
-from derive.module.pretty_printer import assigned, broken, indented, return_statement, statements
+from derive.module.pretty_printer import assigned, indented, return_statement, statements
 from derive.notation.operation import Operation
 from derive.program.program import Program, Tangent
 from derive.program.torch_ir import Code, names_in, text
+from derive.program.torch_printer import broken
 
 
 def name_of_dual(op: Operation, option: str | None) -> str:

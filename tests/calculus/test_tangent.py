@@ -17,11 +17,12 @@ from derive import api, parse
 from derive.algebra.expr import Reduce, walk
 from derive.algebra.factor import to_tree
 from derive.algebra.interpret import array
+from derive.calculus.adjoint import Backward
 from derive.calculus.build_lets import flatten_operation
 from derive.calculus.finalize import safe_forward
 from derive.calculus.inline import inline_adjoints
 from derive.calculus.rematerialize import operation_costs
-from derive.calculus.tangent import TangentProgram, differentiate_forward
+from derive.calculus.tangent import differentiate_forward
 from derive.check import oracle
 from derive.check.samples import cases
 from derive.notation.operation import without_choice
@@ -30,7 +31,7 @@ from derive.notation.split import is_plain
 CHOSEN = ("typical", "no axes in groups")
 
 
-def stages(op: derive.Operation) -> list[TangentProgram]:
+def stages(op: derive.Operation) -> list[Backward]:
     """The tangents as they are first found, and as they are lowered."""
     first = differentiate_forward(op, flatten_operation(op))
     # The second is made of lets of its own: both add to them.
