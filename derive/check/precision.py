@@ -193,7 +193,7 @@ _MOVED = 4
 """Samples that measure the effect of the last bits."""
 _ALLOWED_HALF = 8
 """The allowed error, as a multiple of the effect of the last bits."""
-_NOTHING = 1e-12
+_CANCELED = 1e-12
 """Results below this fraction of the largest are 0 by cancellation."""
 _ROUNDED = 4
 """The additional error, in last bits of the largest value, as by products in that dtype."""
@@ -265,7 +265,7 @@ def _beyond_last_bits(op: Operation, call: _RoundedCall, dtype: torch.dtype, got
         asked = np.isfinite(want) & (np.abs(want) < info.max / 2)
         gaps = [np.abs(o[name] - want)[asked] for o in others]
         largest = _largest_finite(np.abs(want)[asked])
-        if largest <= _NOTHING * whole:
+        if largest <= _CANCELED * whole:
             # Rounding of saved outputs breaks the cancellation.
             largest = whole
         bound = max(_ALLOWED_HALF * _largest_finite(*gaps), _ROUNDED * info.eps * largest)

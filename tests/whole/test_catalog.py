@@ -27,6 +27,11 @@ def test_the_table_names_every_file_and_every_operation_in_order():
     assert [op.name for op in catalog.operations()] == list(catalog.names())
 
 
+def test_the_readme_counts_the_operations():
+    text = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"checks the {len(catalog.names())} operations of the catalog" in text
+
+
 def test_the_contents_are_what_is_made_of_the_files():
     renew = "to renew them: python tests/golden.py --write"
     assert catalog.CONTENTS.read_text(encoding="utf-8") == contents(), renew

@@ -12,6 +12,7 @@ from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
 from typer.main import get_command
 
 import derive
+from derive.algebra.functions import FUNCTIONS
 from derive.check.checks import ALL
 from derive.command.cli import app
 
@@ -97,7 +98,14 @@ def test_every_public_name_is_on_the_page_of_the_python_api():
         for name in derive.__all__
         if not re.search(rf"^## {name}$|`(derive\.)?{name}[`(]", page, flags=re.MULTILINE)
     ]
-    assert not missing
+    assert not missing, "add these to derive/docs/python-api.md"
+
+
+def test_every_function_is_in_the_notation():
+    page = section("notation", "## Functions")
+    written = [f.name for f in FUNCTIONS.values() if f.written]
+    missing = [name for name in written if not re.search(rf"\b{name}\b", page)]
+    assert not missing, "add these to derive/docs/notation.md"
 
 
 def test_every_check_is_on_the_page_of_testing():
