@@ -343,7 +343,7 @@ def _in_chains(e: ex.Expr) -> ex.Expr:
 def is_interval(low: ex.Expr, high: ex.Expr) -> bool:
     """True if low is a < x or a ≤ x, and high is x < b or x ≤ b."""
     (_, middle, ascends), (other, _, rises) = ascending(low), ascending(high)
-    return ascends and rises and middle is other and not ex.is_number(middle)
+    return ascends and rises and middle is other and not isinstance(middle, ex.Num)
 
 
 def ascending(c: ex.Expr) -> tuple[ex.Expr, ex.Expr, bool]:

@@ -14,7 +14,7 @@ from kit.each import each_row
 from sympy.codegen import cfunctions
 
 import derive
-from derive.algebra.expr import Access, Add, Call, Expr, Mul, Num, Pow, num, walk
+from derive.algebra.expr import Access, Add, Call, Expr, Guard, Mul, Num, Pow, num, walk
 from derive.algebra.functions import FUNCTIONS, POWERS, derivative_copies, partial
 from derive.algebra.interpret import evaluate
 from derive.errors import DeriveError
@@ -196,6 +196,8 @@ def derivative(e: Expr, n: int) -> Expr:
     match e:
         case Access():
             return num(1 if e is ARGUMENTS[n] else 0)
+        case Guard(_, position):
+            return derivative(position, n)
         case Add(args):
             return Add(tuple(derivative(a, n) for a in args))
         case Mul(args):

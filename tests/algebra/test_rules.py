@@ -566,4 +566,4 @@ def test_a_known_sum_shows_its_steps():
     assert steps[-1].after is ZERO
     for step in steps:
         f.assert_equal(step.before, step.after)
-        assert step.subject[1] == (access.positions[0],)
+        assert step.subject[1] == access.positions

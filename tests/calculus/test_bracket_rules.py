@@ -102,9 +102,9 @@ def test_elsewhere_it_is_asked():
 
 
 SLOPES = {
-    "op f(x[n,k], W[k,c], b[c]) -> y\ny[n,c] = relu(sum[k](x[n,k]*W[k,c]) + b[c])": "[y[n,c] > 0]",
+    "op f(x[n,k], W[k,c], b[c]) -> y\ny[n,c] = relu(sum[k](x[n,k]*W[k,c]) + b[c])": "y[n,c] > 0]",
     "op f(x[n,k], W[k,c]) -> y\nh[n,c] = relu(sum[k](x[n,k]*W[k,c]))\ny[n] = sum[c](h[n,c])": (
-        "[h[n,c] > 0]"
+        "h[n,c] > 0]"
     ),
     "op f(x[n], t[n]) -> y\ny = mean[n](relu(1 - t[n]*x[n]))": "[1 − x[n]·t[n] > 0]",
     "op f(x[n]) -> y\ny[n] = relu(x[n])": "[x[n] > 0]",

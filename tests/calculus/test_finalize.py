@@ -14,7 +14,7 @@ def test_what_is_solved_is_a_step_of_its_own_subject():
     d = derivation(parse("op f(x[t], w[k]) -> y\ny[t] = sum[k | k <= t](x[t-k]*w[k])"))
     steps = [s for s in d.gradients["x"].steps if s.name == "grad_x"]
     assert [s.rule for s in steps] == ["chain rule", "solve delta in part", "known condition"]
-    assert steps[-1].text() == "grad_x[t] = Σₖ [k + t < size(t)]·G[k + t]·w[k]"
+    assert steps[-1].text() == "grad_x[t] = Σ[k | k + t < size(t)] G[k + t]·w[k]"
 
 
 def test_what_has_nothing_to_solve_has_no_more_steps():

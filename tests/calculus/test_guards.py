@@ -198,7 +198,7 @@ def test_the_gradient_is_read_where_the_position_says(equation):
     )
     found = str(derive.derivation(parse(text + equation)).gradients["x"])
     if FORMULAS[equation] is None:
-        assert "[s[k] = n]·z[l,n]·t[n,d]" in found
+        assert "Σ[n,l | s[k] = n] z[l,n]·t[n,d]" in found
     else:
         assert found == f"grad_x[k,d] = {FORMULAS[equation]}"
 

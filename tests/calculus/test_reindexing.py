@@ -97,7 +97,7 @@ def test_what_leaves_a_product_as_it_is_is_not_taken(chosen):
 
 def test_the_gradient_of_a_suffix_sum_is_a_prefix_sum():
     op = parse("op f(x[n,t], w[n]) -> y\ny[n,t] = w[n]*sum[s | s<=size(t)-1-t](x[n,size(t)-1-s])")
-    assert str(derivation(op).gradients["x"]) == "grad_x[n,t] = w[n]·Σₜ′ [t′ ≤ t]·G[n,t′]"
+    assert str(derivation(op).gradients["x"]) == "grad_x[n,t] = w[n]·Σ[t′ | t′ ≤ t] G[n,t′]"
 
 
 def returns(reward, gamma):

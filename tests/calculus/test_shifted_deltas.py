@@ -377,8 +377,8 @@ FORMULAS = {
     "op f(x[t]) -> y\ny[t] = where(t >= 1, x[t-1], 0)": {"x": "[1 + t < size(t)]·G[1 + t]"},
     "op f(x[t]) -> y\ny[t] = x[t] - [t >= 1]*x[t-1]": {"x": "G[t] − [1 + t < size(t)]·G[1 + t]"},
     "op f(x[t], w[t]) -> y\ny[t] = sum[s | s <= t](w[s]*x[t-s])": {
-        "x": "Σₜ′ [t′ + t < size(t)]·G[t′ + t]·w[t′]",
-        "w": "Σₜ′ [t ≤ t′]·G[t′]·x[t′ − t]",
+        "x": "Σ[t′ | t′ + t < size(t)] G[t′ + t]·w[t′]",
+        "w": "Σ[t′ | t ≤ t′] G[t′]·x[t′ − t]",
     },
     # Windows of two indices and strides stay scatters.
     "op f(x[i], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])": {

@@ -139,11 +139,11 @@ def test_each_step_starts_from_the_one_before(op):
 
 EDGES = {
     "max[k](x[k])": "d_y = d_x[winner]",
-    "amax[k](x[k])": "d_y = 1/(Σₖ [x[k] = y])·Σₖ [x[k] = y]·d_x[k]",
+    "amax[k](x[k])": "d_y = 1/(Σₖ [x[k] = y])·Σ[k | x[k] = y] d_x[k]",
     "prod[k](x[k])": "d_y = Σₖ d_x[k]·others[k]",
     "logsumexp[k](x[k])": "d_y = Σₖ d_x[k]·exp(x[k] − y)",
     "norm2[k](x[k])": "d_y = [y ≠ 0]/y·Σₖ d_x[k]·x[k]",
-    "sum[k](relu(x[k]))": "d_y = Σₖ [x[k] > 0]·d_x[k]",
+    "sum[k](relu(x[k]))": "d_y = Σ[k | x[k] > 0] d_x[k]",
     "sum[k](detach(x[k])*x[k])": "d_y = Σₖ d_x[k]·detach(x[k])",
 }
 

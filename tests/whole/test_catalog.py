@@ -131,10 +131,10 @@ FORMULAS = {
         " − δ[c,target[n,*q]]·(1 − label_smoothing)·weight[c]"
         " − label_smoothing·weight[c]/size(c))"
         "/count",
-        "weight": "−G·(average·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
-        " + (1 − label_smoothing)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·δ[c,target[n,*q]]"
+        "weight": "−G·(average·Σ[n,*q | target[n,*q] ≠ ignore_index] δ[c,target[n,*q]]"
+        " + (1 − label_smoothing)·Σ[n,*q | target[n,*q] ≠ ignore_index] δ[c,target[n,*q]]"
         "·F[n,c,*q]"
-        " + label_smoothing/size(c)·Σ[n,*q] [target[n,*q] ≠ ignore_index]·F[n,c,*q])"
+        " + label_smoothing/size(c)·Σ[n,*q | target[n,*q] ≠ ignore_index] F[n,c,*q])"
         "/count",
     },
     "lora_linear": {
@@ -148,7 +148,7 @@ FORMULAS = {
     "lsq_quantize": {
         "input": "[qmin ≤ input[*p]/s ≤ qmax]·G[*p]",
         "step": "gradient_scale·(Σ[*p] G[*p]·round(v[*p])"
-        " − 1/s·Σ[*p] [qmin ≤ input[*p]/s ≤ qmax]·G[*p]·input[*p])",
+        " − 1/s·Σ[*p | qmin ≤ input[*p]/s ≤ qmax] G[*p]·input[*p])",
     },
     "barlow_twins_loss": {
         "c": "2·G·(weight·[i ≠ j]·c[i,j] + δ[i,j]·(c[i,i] − 1))",
