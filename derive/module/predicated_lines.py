@@ -185,15 +185,23 @@ def merged_items(segments: Sequence[Segment], head: Fork, asked: Conditions) -> 
         yield from Fork(head.test, first, later).items()
 
 
+_MOST_TEXTS = 40
+"""The texts that are tried: each is as long as the body, whose segments may be as many."""
+
+
 def fewest_lines(
     segments: Sequence[Segment], printed: Callable[[Sequence[Segment]], list[str]]
 ) -> list[str]:
     """Return the shortest text found of these segments.
 
-    A shared segment is joined with the forks beside it as long as this makes the text shorter.
+    A shared segment is joined with the forks beside it as long as this makes the text shorter,
+    and few texts were tried.
     """
-    best = printed(segments)
+    best, left = printed(segments), _MOST_TEXTS
     while tries := [_unshared(segments, n) for n, s in enumerate(segments) if s.shared]:
+        left -= len(tries)
+        if left < 0:
+            break
         text, way = min(((printed(way), way) for way in tries), key=lambda found: len(found[0]))
         if len(text) >= len(best):
             break

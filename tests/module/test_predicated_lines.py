@@ -67,10 +67,11 @@ def test_a_long_conjunction_has_a_line_for_each_condition():
     assert made == ["if (", f"    {parts[0]}", *(f"    and {p}" for p in parts[1:]), "):"]
 
 
-def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
-    def line(name: str):
-        return (Line(name, Name(name)),)
+def line(name: str):
+    return (Line(name, Name(name)),)
 
+
+def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
     forks = Segment(line("a"), line("b")), Segment(line("c"), line("d"))
     segments = [forks[0], Segment(line("s"), line("s"), line("s")), forks[1]]
 
@@ -80,6 +81,21 @@ def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
         ]
 
     assert len(fewest_lines(segments, shown)) == 8
+
+
+def test_of_many_segments_few_texts_are_tried():
+    """Each text is as long as the body, and so are the texts of all choices."""
+    tried = []
+
+    def shown(segments):
+        tried.append(segments)
+        return ["line"] * len(segments)
+
+    parts = [Segment(line("a"), line("b")), Segment(line("s"), line("s"), line("s"))]
+    fewest_lines(parts * 15, shown)
+    assert 15 < len(tried) < 60
+    tried.clear()
+    assert len(fewest_lines(parts * 90, shown)) == 180 and len(tried) == 1
     assert len(shown(segments)) == 9
 
 
