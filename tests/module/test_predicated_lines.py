@@ -81,6 +81,7 @@ def test_a_shared_line_that_makes_the_text_longer_is_joined_with_its_forks():
         ]
 
     assert len(fewest_lines(segments, shown)) == 8
+    assert len(shown(segments)) == 9
 
 
 def test_of_many_segments_few_texts_are_tried():
@@ -96,7 +97,6 @@ def test_of_many_segments_few_texts_are_tried():
     assert 15 < len(tried) < 60
     tried.clear()
     assert len(fewest_lines(parts * 90, shown)) == 180 and len(tried) == 1
-    assert len(shown(segments)) == 9
 
 
 def results(*parts):

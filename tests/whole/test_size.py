@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_100,
     "derive/tracing": 11_500,
     "templates": 2_200,
-    "tests": 73_500,
+    "tests": 73_600,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
