@@ -739,7 +739,7 @@ def running_max(x, dim, reverse=False):
 
 def running_amax(x, dim, reverse=False):
     """running_max with a gradient that equal elements share, as torch.amax."""
-    if not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() or not x.numel():
         return running_max(x, dim, reverse)
     x = x.movedim(dim, -1)
     places = positions(x.shape[-1], x)

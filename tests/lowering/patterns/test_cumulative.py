@@ -312,3 +312,5 @@ def test_of_equal_elements_the_second_derivative_has_those_of_the_first(kind, si
         slopes = [torch.autograd.grad(y, A, create_graph=True)[0] for y in sums]
         torch.testing.assert_close(*slopes)
         torch.testing.assert_close(*(torch.autograd.grad(x.sin().sum(), A)[0] for x in slopes))
+    (none,) = torch.autograd.grad(f(A[:0]).sum(), A, create_graph=True)
+    assert torch.autograd.grad(none.sum(), A)[0].tolist() == [0.0] * 6
