@@ -115,8 +115,6 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         except Exception as error:
             # Transforms and gradients inside are operations of whole tensors below autograd.
             places.clear()
-            for fake, t in zip(fakes, tensors.values(), strict=True):
-                fake.requires_grad_(t.requires_grad)
             try:
                 module = _module(flat, fakes, pre_dispatch=False)
             except Exception:

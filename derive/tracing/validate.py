@@ -104,7 +104,9 @@ def check(
                 if applied:
                     _held_far(op, partial(f, **own), function, samples)
             except Differs as error:
-                raise _because_of(applied, error) if applied else error from None
+                if not applied or isinstance(error, OtherBranch):
+                    raise
+                raise _because_of(applied, error) from None
         found = {where: _differs_at(op, f, functions[0][0], samples, ways) for where, ways in asked}
     if sizes.unreached:
         found[LARGE] = f"the function takes another branch where {sizes.unreached[0]}"

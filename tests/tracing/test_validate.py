@@ -213,6 +213,16 @@ def test_a_function_with_a_gradient_of_its_own_is_named(applied):
         read_torch(lambda x, w: (applied.apply(x) * w).sum(), *given)
 
 
+def test_a_function_inside_of_a_branch_is_not_the_reason_of_another_branch():
+    def branching(x):
+        return Squashed.apply(x) * (2 if x.shape[0] > 4 else 3)
+
+    given = torch.randn(3, 5)
+    with pytest.raises(DeriveError, match="another branch") as told:
+        read_torch(branching, given)
+    assert "own backward" not in str(told.value)
+
+
 def test_a_function_with_the_right_gradient_is_read():
     op = read_torch(lambda x: Squashed.apply(2 * x), torch.randn(3, 5))
     assert "tanh" in str(op)
