@@ -42,6 +42,7 @@ from derive.calculus.stabilise import (
     exponential,
     merge_exponentials,
     stable_log,
+    stable_log1p,
     stable_logsumexp,
     stable_power,
 )
@@ -336,6 +337,8 @@ def _flatten_call(lets: Lets, e: ex.Call) -> Poly:
         return exponential(args[0])
     if e.function == "log":
         return stable_log(lets, args[0])
+    if e.function == "log1p":
+        return stable_log1p(lets, args[0])
     return atom(ex.Call(e.function, args))
 
 

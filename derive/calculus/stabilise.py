@@ -3,11 +3,14 @@
     (Sum_k exp f)^p               =  exp(p*lse),            lse = logsumexp_k f
     log(Sum_k exp f)              =  lse
     exp(f) * exp(-lse)            =  exp(f - lse)           within one term only
-    log(c * exp(f))               =  log(c) + f
+    log(c * exp(f))               =  log(c) + f             also of c * Sum_k exp f
     logsumexp_k (f + g)           =  g + logsumexp_k f      g without k
-    log(1 + exp f)                =  softplus(f)
+    log(1 + exp f)                =  softplus(f)            also of log1p
+    log(exp f + exp g)            =  logaddexp(f, g)        each may be a sum of exponentials
     log(1 + f)                    =  log1p(f)
     1/(1 + exp f)                 =  sigmoid(-f)
+    exp(f) * sigmoid(-f)          =  sigmoid(f)
+    exp(f)/(exp f + exp g)        =  sigmoid(f - g)
     log(sigmoid f)                =  logsigmoid(f)
     log(1 - sigmoid f)            =  logsigmoid(-f)
     sqrt(Sum_k f^2)^2             =  Sum_k f^2              0 at 0, whatever its slope there
@@ -20,9 +23,21 @@ definition: counts/total is such a ratio where counts = exp(f) and total = Sum_k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import reduce
 
-from derive.algebra.expr import Access, Call, Expr, Index, Iverson, Rel, accesses, free_indices
+from derive.algebra.expr import (
+    Access,
+    Call,
+    Expr,
+    Index,
+    Iverson,
+    Rel,
+    Size,
+    accesses,
+    free_indices,
+)
 from derive.algebra.logic import conjunction
 from derive.algebra.poly import (
     ONE,
@@ -31,12 +46,14 @@ from derive.algebra.poly import (
     Term,
     add,
     as_atom,
+    as_poly,
     atom,
     base_and_power,
     constant,
     is_mask,
     is_positive,
     make_term,
+    mul,
     poly,
     power,
     scale,
@@ -50,30 +67,61 @@ _SHARE = "exp(f)/Σₖ exp(f) = exp(f − logsumexpₖ f)"
 _SHIFT = "logsumexpₖ(f + g) = logsumexpₖ f + g, g without k"
 _LOG_OF_EXP = "log exp(f) = f"
 _LOG_OF_SIGMOID = "log sigmoid(f) = logsigmoid(f)"
+_OTHER_SIGMOID = "exp(f)·sigmoid(−f) = sigmoid(f)"
 
 
 def stable_power(lets: Lets, p: Poly, exponent: Fraction) -> Poly:
     """p ** exponent in a stable form."""
+    inside, times = _squared(lets, p, exponent) or (p, exponent)
     for states, apply in POWERS.items():
-        made = apply(lets, p, exponent)
+        made = apply(lets, inside, times)
         if made is not None:
             lets.used(states)
             return made
     return power(p, exponent)
 
 
-def _power_of_total(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
-    factors = p.terms[0].factors if len(p.terms) == 1 else ()
-    if not all(_exponent(f) is not None or isinstance(f, Iverson) for f in factors):
+def _squared(lets: Lets, p: Poly, exponent: Fraction) -> tuple[Poly, Fraction] | None:
+    """(q, n) if p ** exponent = q ** n: a sum has a name of the engine where it is squared."""
+    base, n = base_and_power(_lone_factor(p) or p)
+    let = lets.definition(base.tensor) if isinstance(base, Access) else None
+    opened = lets.opened(base) if let is not None and let.internal else None
+    if opened is None or n.denominator != 1 or exponent.denominator != 1:
         return None
-    lse = _as_logsumexp(lets, p)
-    return None if lse is None else exponential(scale(lse, exponent))
+    return opened, n * exponent
+
+
+def _lone_factor(p: Poly) -> Expr | None:
+    """The only factor that p consists of."""
+    match p.terms:
+        case [Term(1, (), (factor,))]:
+            return factor
+    return None
+
+
+def _power_of_total(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
+    if len(p.terms) != 1 or not p.terms[0].binders:
+        return None
+    found = _parts(lets, p.terms[0])
+    if found is None or any(_exponent(f) is None for f in found.exponentials):
+        return None
+    if exponent.denominator != 1 and not _is_positive(found.outside.terms[0]):
+        return None
+    return mul(power(found.outside, exponent), exponential(scale(found.lse(lets), exponent)))
 
 
 def _sigmoid(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
     inner = _one_plus(p, 1) if exponent.denominator == 1 and exponent < 0 else None
-    u = None if inner is None else _lone_call(lets, inner, "exp")
+    u = None if inner is None else _as_exponent(lets, inner)
     return None if u is None else power(atom(Call("sigmoid", (scale(u, -1),))), -exponent)
+
+
+def _as_exponent(lets: Lets, p: Poly) -> Poly | None:
+    """u if p = exp(u) as it is written, or by a sum of exponentials."""
+    u = _lone_call(lets, p, "exp")
+    if u is None and _is_exponential_term(lets, p.terms[0]):
+        u = _as_logsumexp(lets, p)
+    return u
 
 
 def _square_of_root(lets: Lets, p: Poly, exponent: Fraction) -> Poly | None:
@@ -151,15 +199,26 @@ def stable_log(lets: Lets, p: Poly) -> Poly:
     return atom(Call("log", (p,)))
 
 
-def _log_one_plus(sign: int, inside: str, function: str) -> Callable[[Lets, Poly], Poly | None]:
-    """log(1 + sign*inside(f)) = function(sign*f)."""
+def stable_log1p(lets: Lets, p: Poly) -> Poly:
+    """log(1 + p) in a stable form; log1p is one."""
+    for states, apply in LOGARITHMS:
+        made = apply(lets, add(ONE, p))
+        if made is not None and apply is not _log1p:
+            lets.used(states)
+            return made
+    return atom(Call("log1p", (p,)))
 
-    def stable(lets: Lets, p: Poly) -> Poly | None:
-        inner = _one_plus(p, sign)
-        u = None if inner is None else _lone_call(lets, inner, inside)
-        return None if u is None else atom(Call(function, (scale(u, sign),)))
 
-    return stable
+def _softplus(lets: Lets, p: Poly) -> Poly | None:
+    inner = _one_plus(p, 1)
+    u = None if inner is None else _as_exponent(lets, inner)
+    return None if u is None else atom(Call("softplus", (u,)))
+
+
+def _log_of_other_sigmoid(lets: Lets, p: Poly) -> Poly | None:
+    inner = _one_plus(p, -1)
+    u = None if inner is None else _lone_call(lets, inner, "sigmoid")
+    return None if u is None else atom(Call("logsigmoid", (scale(u, -1),)))
 
 
 def _log1p(lets: Lets, p: Poly) -> Poly | None:
@@ -168,7 +227,14 @@ def _log1p(lets: Lets, p: Poly) -> Poly | None:
 
 
 def exponential(p: Poly) -> Poly:
-    """exp p; exp 0 = 1."""
+    """exp p; exp 0 = 1, and exp(f - logaddexp(f, g)) = sigmoid(f - g)."""
+    for t in p.terms:
+        match t:
+            case Term(-1, (), (Call("logaddexp", (f, g)),)):
+                rest = add(p, atom(t.factors[0]))
+                for one, other in ((f, g), (g, f)):
+                    if rest is one:
+                        return atom(Call("sigmoid", (add(as_poly(one), scale(as_poly(other), -1)),)))
     return atom(Call("exp", (p,))) if p.terms else ONE
 
 
@@ -181,16 +247,40 @@ def merge_exponentials(lets: Lets, p: Poly) -> Poly:
 
 
 def _merge(lets: Lets, t: Term) -> Term:
+    t = _merge_sigmoid(lets, t)
     merged = [f for f in t.factors if _exponent(f) is not None]
-    named = [f for f in t.factors if f not in merged and _is_raw_or_total(lets, f)]
+    named = [f for f in t.factors if f not in merged and _may_merge(lets, f)]
     if len(merged) + len(named) < 2 or not _divides_by_a_sum(lets, merged, named):
         return t
     merged += named
     rest = [f for f in t.factors if f not in merged]
     whole = expand_cancelling(lets, add(*(_by_definition(lets, f) for f in merged)))
     lets.used(_SHARE)
-    factors = [Call("exp", (whole,))] if whole.terms else []
-    return make_term(t.coef, t.binders, [*rest, *factors])
+    return make_term(t.coef, t.binders, [*rest, *exponential(whole).terms[0].factors])
+
+
+def _merge_sigmoid(lets: Lets, t: Term) -> Term:
+    """exp(f)*sigmoid(-f) = sigmoid(f)"""
+    for f in t.factors:
+        u = _exponent(f)
+        if u is None:
+            continue
+        opposite = Call("sigmoid", (scale(u, -1),))
+        for g in t.factors:
+            base, n = base_and_power(g)
+            if base is opposite and n >= 1:
+                lets.used(_OTHER_SIGMOID)
+                left = power(atom(opposite), n - 1).terms[0].factors
+                rest = [x for x in t.factors if x is not f and x is not g]
+                made = [*rest, *left, Call("sigmoid", (u,))]
+                return _merge_sigmoid(lets, make_term(t.coef, t.binders, made))
+    return t
+
+
+def _may_merge(lets: Lets, factor: Expr) -> bool:
+    """True for a named exponential, a sum of exponentials, and the reciprocal of several."""
+    is_divisor = base_and_power(factor)[1] < 0 or _several(lets, factor) is None
+    return is_divisor and _is_raw_or_total(lets, factor)
 
 
 def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) -> bool:
@@ -201,9 +291,12 @@ def _divides_by_a_sum(lets: Lets, plain: Sequence[Expr], named: Sequence[Expr]) 
 
 
 def _has_logsumexp(lets: Lets, p: Poly) -> bool:
-    """True if a logsumexp is a factor of a term."""
-    found = (lets.get(f.tensor) for t in p.terms for f in t.factors if isinstance(f, Access))
-    return any(let is not None and let.kind == "logsumexp" for let in found)
+    """True if a logsumexp or a logaddexp is a factor of a term."""
+    factors = [f for t in p.terms for f in t.factors]
+    found = (lets.get(f.tensor) for f in factors if isinstance(f, Access))
+    return any(let is not None and let.kind == "logsumexp" for let in found) or any(
+        isinstance(f, Call) and f.function == "logaddexp" for f in factors
+    )
 
 
 def _exponent(factor: Expr) -> Poly | None:
@@ -219,25 +312,39 @@ def _exponent(factor: Expr) -> Poly | None:
 # -------------------------------------------------------------------- exponentials by definition
 
 
-def _single_term(lets: Lets, factor: Expr) -> Term | None:
-    """The single term that the factor's base equals: a name's definition or a sum in a power."""
+def _sum_of(lets: Lets, factor: Expr) -> Poly | None:
+    """The sum that the factor's base equals: a name's definition or a sum in a power."""
     base, _ = base_and_power(factor)
     found = lets.opened(base)
     p = base if found is None else found
-    if isinstance(p, Poly) and len(p.terms) == 1 and p.terms[0].coef == 1:
-        return p.terms[0]
-    return None
+    return p if isinstance(p, Poly) else None
 
 
-def _is_exponential(lets: Lets, factor: Expr) -> bool:
-    """True if the factor is an exponential, or a sum of exponentials, after expanding names."""
+def _single_term(lets: Lets, factor: Expr) -> Term | None:
+    """The term that the factor's base equals, if it is a sum of one."""
+    p = _sum_of(lets, factor)
+    return p.terms[0] if p is not None and len(p.terms) == 1 and p.terms[0].coef == 1 else None
+
+
+def _several(lets: Lets, factor: Expr) -> Poly | None:
+    """The sum of several exponentials that the factor's base equals."""
+    p = _sum_of(lets, factor)
+    return p if p is not None and _is_several(lets, p) else None
+
+
+def _is_exponential(lets: Lets, factor: Expr, several: bool = True) -> bool:
+    """True if the factor is an exponential, or a sum of exponentials, after expanding names.
+
+    Unless ``several``, such a sum has one term: those of several are not expanded inside others.
+    """
     if _exponent(factor) is not None:
         return True
     t = _single_term(lets, factor)
     if t is None or not t.factors:
-        return False
+        return several and _several(lets, factor) is not None
     return all(
-        _is_exponential(lets, f) or (bool(t.binders) and isinstance(f, Iverson)) for f in t.factors
+        _is_exponential(lets, f, several) or (bool(t.binders) and isinstance(f, Iverson))
+        for f in t.factors
     ) and not all(isinstance(f, Iverson) for f in t.factors)
 
 
@@ -247,9 +354,9 @@ def _has_exponential_sum(lets: Lets, factor: Expr) -> bool:
     if u is not None:
         return _has_logsumexp(lets, u)
     t = _single_term(lets, factor)
-    return t is not None and (
-        bool(t.binders) or any(_has_exponential_sum(lets, f) for f in t.factors)
-    )
+    if t is None:
+        return _several(lets, factor) is not None
+    return bool(t.binders) or any(_has_exponential_sum(lets, f) for f in t.factors)
 
 
 def _is_raw_or_total(lets: Lets, factor: Expr) -> bool:
@@ -263,8 +370,9 @@ def _leaves(lets: Lets, factor: Expr) -> list[bool]:
     if u is not None:
         return [False] if not _has_logsumexp(lets, u) else [True, *([False] * (len(u.terms) > 1))]
     t = _single_term(lets, factor)
-    assert t is not None
-    return [True] if t.binders else [total for f in t.factors for total in _leaves(lets, f)]
+    if t is None or t.binders:
+        return [True]
+    return [total for f in t.factors for total in _leaves(lets, f)]
 
 
 def _by_definition(lets: Lets, factor: Expr) -> Poly:
@@ -272,9 +380,12 @@ def _by_definition(lets: Lets, factor: Expr) -> Poly:
     u = _exponent(factor)
     if u is not None:
         return u
-    t = _single_term(lets, factor)
-    assert t is not None
     base, exponent = base_and_power(factor)
+    t = _single_term(lets, factor)
+    if t is None:
+        p = _several(lets, factor)
+        assert p is not None
+        return scale(_log_of_several(lets, p), exponent)
     if t.binders:
         total = _logsumexp_of_name(lets, base) or _as_logsumexp(lets, poly([t]))
         assert total is not None
@@ -318,26 +429,109 @@ def _is_name(t: Term) -> bool:
     return not t.binders and len(t.factors) == 1 and isinstance(t.factors[0], Access)
 
 
+@dataclass(frozen=True)
+class _Total:
+    """The parts of outside*Sum_binders [conditions] exponentials."""
+
+    binders: tuple[Index, ...]
+    outside: Poly
+    exponentials: Sequence[Expr]
+    conditions: Sequence[Expr]
+
+    def lse(self, lets: Lets) -> Poly:
+        """The logsumexp with this sum as its exponential."""
+        condition = conjunction(self.conditions) if self.conditions else None
+        whole = add(*(_by_definition(lets, f) for f in self.exponentials))
+        return stable_logsumexp(lets, self.binders, whole, condition)
+
+
+def _parts(lets: Lets, t: Term) -> _Total | None:
+    """The parts of a sum of exponentials; no index of the sum is outside."""
+    exponentials = [f for f in t.factors if _is_exponential(lets, f)]
+    masks = [f for f in t.factors if isinstance(f, Iverson)]
+    outside = [f for f in t.factors if f not in exponentials and f not in masks]
+    bound = frozenset(t.binders)
+    if not exponentials or any(is_mask(f) or free_indices(f) & bound for f in outside):
+        return None
+    whole = poly([make_term(t.coef, (), outside)])
+    return _Total(t.binders, whole, exponentials, [m.condition for m in masks])
+
+
 def _as_logsumexp(lets: Lets, p: Poly) -> Poly | None:
-    """The logsumexp with exponential p = Sum_binders [conditions] exp(f), if p has this form."""
-    if len(p.terms) != 1 or p.terms[0].coef != 1:
+    """log p if p = c*Sum_binders [conditions] exp(f), or the name of such a sum."""
+    if len(p.terms) != 1:
         return None
     (t,) = p.terms
-    if not t.binders:
-        # The sum may have a name.
-        if len(t.factors) == 1 and isinstance(t.factors[0], Access):
-            body = _single_term(lets, t.factors[0])
-            if body is not None and body.binders:
-                named = _logsumexp_of_name(lets, t.factors[0])
-                return named or _as_logsumexp(lets, poly([body]))
+    if t.binders:
+        found = _parts(lets, t)
+        if found is None:
+            return None
+        return add(_log_of_outside(lets, found.outside), found.lse(lets))
+    if len(t.factors) != 1 or t.coef != 1 or not isinstance(t.factors[0], Access):
         return None
-    exponentials = [f for f in t.factors if _is_exponential(lets, f)]
-    conditions = [f.condition for f in t.factors if isinstance(f, Iverson)]
-    if not exponentials or len(exponentials) + len(conditions) != len(t.factors):
+    body = _single_term(lets, t.factors[0])
+    if body is None or not body.binders:
         return None
-    exponents = (_by_definition(lets, f) for f in exponentials)
-    condition = conjunction(conditions) if conditions else None
-    return stable_logsumexp(lets, t.binders, add(*exponents), condition)
+    return _logsumexp_of_name(lets, t.factors[0]) or _as_logsumexp(lets, poly([body]))
+
+
+def _log_of_outside(lets: Lets, p: Poly) -> Poly:
+    """log p; log(c/size(k)) = log c - log size(k), and log(1/c) = -log c"""
+    (t,) = p.terms
+    lone = _lone_factor(p)
+    apart = [f for f in t.factors if _is_size(f) or (f is lone and base_and_power(f)[1] == -1)]
+    rest = poly([make_term(t.coef, (), [f for f in t.factors if f not in apart])])
+    powers = map(base_and_power, apart)
+    logs = (scale(stable_log(lets, as_poly(base)), n) for base, n in powers)
+    return add(ZERO if rest is ONE else stable_log(lets, rest), *logs)
+
+
+def _is_several(lets: Lets, p: Poly) -> bool:
+    """True for exp(f) + exp(g), exp(f) + exp(g) + 1, and Sum_k exp(f) + 1."""
+    rest = [t for t in p.terms if t.factors]
+    if not all(t.coef == 1 for t in p.terms if t not in rest):
+        return False
+    if len(p.terms) < 2 or not all(_is_exponential_term(lets, t) for t in rest):
+        return False
+    return len(rest) > 1 or _is_total(lets, rest[0])
+
+
+def _is_total(lets: Lets, t: Term) -> bool:
+    """True if the term is a sum of exponentials, or the name of one, times sizes."""
+    factors = [f for f in t.factors if not _is_size(f)]
+    return bool(t.binders) or all(_leaves(lets, f) == [True] for f in factors)
+
+
+def _is_exponential_term(lets: Lets, t: Term) -> bool:
+    """True if the term is an exponential, or a sum of some, times sizes and a positive number."""
+    factors = [f for f in t.factors if not _is_size(f)]
+    if t.binders:
+        factors = [f for f in factors if not isinstance(f, Iverson)]
+    return t.coef > 0 and bool(factors) and all(_is_exponential(lets, f, False) for f in factors)
+
+
+def _is_positive(t: Term) -> bool:
+    """True if the term is a product of sizes and a positive number."""
+    return t.coef > 0 and all(map(_is_size, t.factors))
+
+
+def _is_size(factor: Expr) -> bool:
+    return isinstance(base_and_power(factor)[0], Size)
+
+
+def _as_logaddexp(lets: Lets, p: Poly) -> Poly | None:
+    return _log_of_several(lets, p) if _is_several(lets, p) else None
+
+
+def _log_of_several(lets: Lets, p: Poly) -> Poly:
+    """log(exp f + exp g + 1) = softplus(logaddexp(f, g))"""
+    logs = []
+    for t in p.terms:
+        log = _as_logsumexp(lets, poly([t])) if t.binders else _log_of_product(lets, t)
+        assert log is not None
+        logs += [log] if t.factors else []
+    made = reduce(lambda f, g: atom(Call("logaddexp", (f, g))), logs)
+    return made if len(logs) == len(p.terms) else atom(Call("softplus", (made,)))
 
 
 def _logsumexp_of_name(lets: Lets, base: Expr) -> Poly | None:
@@ -418,8 +612,9 @@ def _known_log(lets: Lets, factor: Expr) -> Poly | None:
 
 LOGARITHMS: Sequence[tuple[str, Callable[[Lets, Poly], Poly | None]]] = (
     ("log Σₖ exp(f) = logsumexpₖ f", _as_logsumexp),
-    ("log(1 + exp(f)) = softplus(f)", _log_one_plus(1, "exp", "softplus")),
+    ("log(1 + exp(f)) = softplus(f)", _softplus),
+    ("log(exp(f) + exp(g)) = logaddexp(f, g)", _as_logaddexp),
     ("log(1 + f) = log1p(f)", _log1p),
-    (_LOG_OF_SIGMOID, _log_one_plus(-1, "sigmoid", "logsigmoid")),
+    (_LOG_OF_SIGMOID, _log_of_other_sigmoid),
 )
 """The identities of logarithms; the first that applies is used."""

@@ -42,6 +42,50 @@ IDENTITIES = {
         "y[j] = logsumexp[k](B[j,k] + B[j,0])",
         lambda B: B[:, 0] + total(B),
     ),
+    "log mean exp": (
+        "y[j] = log(mean[k](exp(B[j,k])))",
+        lambda B: total(B) - math.log(B.shape[1]),
+    ),
+    "log mean exp of some": (
+        "y[j] = log(mean[k | k >= 1](exp(B[j,k])))",
+        lambda B: total(B[:, 1:]) - math.log(B.shape[1] - 1),
+    ),
+    "share of a mean": (
+        "y[j,k] = exp(B[j,k])/(3*mean[l](exp(B[j,l])))",
+        lambda B: np.exp(B - total(B)[:, None]) * B.shape[1] / 3,
+    ),
+    "log1p(exp)": ("y[j,k] = log1p(exp(B[j,k]))", softplus),
+    "log1p(-sigmoid)": ("y[j,k] = log1p(-sigmoid(B[j,k]))", lambda B: -softplus(B)),
+    "log(exp + exp)": (
+        "y[j] = log(exp(B[j,0]) + 2*exp(B[j,1]))",
+        lambda B: np.logaddexp(B[:, 0], math.log(2) + B[:, 1]),
+    ),
+    "log(exp + exp + 1)": (
+        "y[j] = log(1 + exp(B[j,0]) + exp(B[j,1]))",
+        lambda B: softplus(np.logaddexp(B[:, 0], B[:, 1])),
+    ),
+    "log(1 + sum exp)": ("y[j] = log(1 + sum[k](exp(B[j,k])))", lambda B: softplus(total(B))),
+    "log(exp + sum exp)": (
+        "y[j] = log(exp(-B[j,0]) + sum[k](exp(B[j,k])))",
+        lambda B: np.logaddexp(-B[:, 0], total(B)),
+    ),
+    "share of two": (
+        "y[j] = exp(B[j,0])/(exp(B[j,0]) + exp(B[j,1]))",
+        lambda B: np.exp(-softplus(B[:, 1] - B[:, 0])),
+    ),
+    "share of one and a named sum": (
+        "t[j] = exp(-B[j,0]) + sum[k](exp(B[j,k]))\ny[j] = -log(exp(-B[j,0])/t[j])",
+        lambda B: softplus(total(B) + B[:, 0]),
+    ),
+    "share of three": (
+        "y[j] = exp(B[j,0])/(exp(B[j,0]) + exp(-B[j,0]) + exp(B[j,1]))",
+        lambda B: np.exp(B[:, 0] - np.logaddexp(np.logaddexp(B[:, 0], -B[:, 0]), B[:, 1])),
+    ),
+    "exp/(1 + exp)": ("y[j,k] = exp(B[j,k])/(1 + exp(B[j,k]))", lambda B: np.exp(-softplus(-B))),
+    "exp/(1 + exp)^2": (
+        "y[j,k] = exp(B[j,k])/(1 + exp(B[j,k]))**2",
+        lambda B: np.exp(-softplus(-B) - softplus(B)),
+    ),
     "log(1 + exp)": ("y[j,k] = log(1 + exp(B[j,k]))", softplus),
     "1/(1 + exp)": ("y[j,k] = 1/(1 + exp(B[j,k]))", lambda B: np.exp(-softplus(B))),
     "1/(1 + exp(-))": ("y[j,k] = 1/(1 + exp(-B[j,k]))", lambda B: np.exp(-softplus(-B))),
@@ -166,6 +210,11 @@ def test_a_sum_of_another_function_is_no_logsumexp():
     [
         ("y[j,k] = log(2 + exp(B[j,k]))", ["exp", "log"]),
         ("y[j,k] = 1/(2 + exp(B[j,k]))", ["exp"]),
+        ("y[j] = log(exp(B[j,0]) - exp(B[j,1]))", ["exp", "exp", "log"]),
+        ("y[j] = log(exp(B[j,0]) + B[j,1]*exp(B[j,1]))", ["exp", "exp", "log"]),
+        ("y[j] = 1/(exp(B[j,0]) + exp(B[j,1]))", ["exp", "exp"]),
+        ("y[j,k] = exp(B[j,k])*sigmoid(B[j,k])", ["exp", "sigmoid"]),
+        ("y[j,k] = log1p(B[j,k] + x[j])", ["log1p"]),
         ("y[j,k] = log(1 + exp(B[j,k]) + B[j,k])", ["exp", "log"]),
         ("y[j,k] = log(2 - sigmoid(B[j,k]))", ["log", "sigmoid"]),
         ("y[j,k] = log(B[j,k]*B[j,k])", ["log"]),
