@@ -234,7 +234,9 @@ def exponential(p: Poly) -> Poly:
                 rest = add(p, atom(t.factors[0]))
                 for one, other in ((f, g), (g, f)):
                     if rest is one:
-                        return atom(Call("sigmoid", (add(as_poly(one), scale(as_poly(other), -1)),)))
+                        return atom(
+                            Call("sigmoid", (add(as_poly(one), scale(as_poly(other), -1)),))
+                        )
     return atom(Call("exp", (p,))) if p.terms else ONE
 
 

@@ -122,11 +122,16 @@ def _through(
     offered = lowered.forward.offered.without_maps_of(names)
     saved = {s.name for s in first.saved}
     held = [n for n in constants(given, offered) if said(n) in saved]
-    read = Offer({n: offered.values[n] for n in (*held, *names)})
+    offer = Offer({n: offered.values[n] for n in (*held, *names)})
     smooth = [single_kernels(given, smooth_rows)]
     with suppress(NeedsFlatGroups):
-        request = BackwardInput(given, body, outputs, read, stored, smooth, True, pulled=pulled)
+        request = BackwardInput(given, body, outputs, offer, stored, smooth, True, pulled=pulled)
         made = lower_backward(request)
+        read = [n for n in names if said(n) in made.statistics]
+        if len(read) < len(names):
+            # A cotangent of what no gradient reads is that of an output nobody has.
+            yield from _through(lowered, read, derive)
+            return
         lost = {said(n) for n in active(given).intersection(names)} - made.pulled.keys()
         if lost or not _reads_cotangents(given, made, pulled):
             return

@@ -282,3 +282,27 @@ def test_a_missing_cotangent_is_zero_with_the_shape_of_its_own_output():
         (first,) = torch.autograd.grad(f(x, t).sum(), x, create_graph=True)
         results.append((first, *torch.autograd.grad(first.sin().sum(), x)))
     torch.testing.assert_close(*results)
+
+
+def test_what_no_gradient_reads_has_no_cotangent():
+    text = (
+        "op f(x[n,c,i], t[n,i]: int, v[n,c,i]) -> y\np[n,c,i] = softmax[c](x[n,c,i])\n"
+        "a[n,c,i] = v[n,c,i]*p[n,c,i]\nw[n,i] = sum[c](a[n,c,i])\n"
+        "s[n] = sum[i](where(t[n,i] == 0, 0, 1)*w[n,i])\ne[n] = sum[i](w[n,i])\n"
+        "y[n] = s[n]/(s[n] + e[n])"
+    )
+
+    def plain(x, t, v):
+        w = (v * x.softmax(1)).sum(1)
+        s = (w * (t != 0)).sum(1)
+        return s / (s + w.sum(1))
+
+    torch.manual_seed(0)
+    x, v = (torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    t = torch.tensor([[0, 1, 2, 0], [1, 0, 0, 0]])
+    results = []
+    for f in (load(parse(text)), plain):
+        first = torch.autograd.grad(f(x, t, v).sum(), (x, v), create_graph=True)
+        total = sum(g.sin().sum() for g in first)
+        results.append((*first, *torch.autograd.grad(total, (x, v))))
+    torch.testing.assert_close(*results)
