@@ -209,6 +209,7 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         self.known: Any = WeakTensorKeyDictionary()
         self.selectors: dict[int, Any] = {}
         self.taken: dict[Any, Any] = {}
+        self.constants: Any = WeakTensorKeyDictionary()
 
     def number(self, x: Any, made_by: Any = None) -> Any:
         if not isinstance(x, torch.Tensor):
@@ -235,14 +236,57 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
                 # masked_select counts anew at each call.
                 func, args = torch.ops.aten.index.Tensor, (x, [mask])
         leaves, form = tree_flatten((args, kwargs))
+        if func is torch.ops.aten._local_scalar_dense.default:
+            known = self.constant(args[0])
+            if known is not None:
+                return known.item()
         key = func, str(form), *map(self.number, leaves)
         made = super().dispatch(func, types, args, kwargs)
         if func is torch.ops.aten._local_scalar_dense.default and hasattr(made, "node"):
             self.taken[made.node.expr] = args[0]
-        if isinstance(made, FakeTensor) and not func._schema.is_mutable:
-            if torch.Tag.nondeterministic_seeded not in func.tags:
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if func._schema.is_mutable and any(x in self.constants for x in leaves if _is_fake(x)):
+            self.constants.clear()  # a view of what is written may be among them
+        if not func._schema.is_mutable and not random:
+            if isinstance(made, FakeTensor):
                 self.number(made, key)
+            self._note_constants(func, args, kwargs or {}, made)
         return made
+
+    def _note_constants(self, func: Any, args: Any, kwargs: Any, made: Any) -> None:
+        """Record the values of small results of a call whose arguments are numbers."""
+        results = [*filter(_is_fake, tree_leaves(made))]
+        known = results and all(map(_is_small, results))
+        known = known and "empty" not in name_of(func)
+        if known and all(map(self._is_constant, tree_leaves((args, kwargs)))):
+            args, kwargs = tree_map_only(FakeTensor, self.constant, (args, kwargs))
+            for x, values in zip(results, tree_leaves(func(*args, **kwargs)), strict=True):
+                self.constants[x] = writes(x), values
+
+    def constant(self, x: Any) -> Any:
+        """Return the values of a small tensor that is computed from numbers alone, else None."""
+        version, values = self.constants.get(x, (-1, None))
+        return values if version == writes(x) else None
+
+    def _is_constant(self, x: Any) -> bool:
+        """True if an argument of a call is a number, or a small tensor of numbers."""
+        if _is_fake(x):
+            return self.constant(x) is not None
+        return not isinstance(x, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def _is_fake(x: Any) -> bool:
+    return isinstance(x, FakeTensor)
+
+
+def _is_small(x: Any) -> bool:
+    """True if x has few elements, of which no argument decides how many."""
+    sizes = all(isinstance(n, int) for n in x.shape)
+    return sizes and x.numel() <= _MOST_CONSTANTS and x.device.type == "cpu"
+
+
+_MOST_CONSTANTS = 64
+"""The elements of a tensor of numbers whose values a trace knows."""
 
 
 @dataclass(frozen=True)

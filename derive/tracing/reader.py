@@ -218,7 +218,9 @@ class Reader:
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
             if node.meta.get("held") and is_write(node) and isinstance(made, tv.TracedValue):
-                made = self._straight_through(args[0], tv.without_gradient(made))
+                made = tv.without_gradient(made)
+                if self.memory.has_gradient(node):
+                    made = self._straight_through(args[0], made)
             elif node.meta.get("held") and not self.memory.is_view_without_graph(node):
                 made = tv.without_gradient(made)
         except DeriveError as error:

@@ -149,6 +149,14 @@ def _is_tool(x: Any) -> bool:
     return not plain and all(isinstance(v, type | ModuleType) for v in vars(x).values())
 
 
+def _wrapped(x: Any) -> Any:
+    """Return the function that x is made of, or None."""
+    try:
+        return getattr(x, "__wrapped__", None)
+    except Exception:  # as of the stand-in for a package that is not installed
+        return None
+
+
 def _put(holder: Any, key: str, value: Any) -> None:
     if isinstance(holder, CellType):
         holder.cell_contents = value
@@ -217,8 +225,8 @@ class _Walk:
         elif inspect.ismethod(x):
             self.visit(name, x.__func__)
             self.visit("", x.__self__)
-        elif isinstance(x, property) or hasattr(x, "__wrapped__"):
-            self.visit(name, x.fget if isinstance(x, property) else x.__wrapped__)
+        elif isinstance(x, property) or (wrapped := _wrapped(x)) is not None:
+            self.visit(name, x.fget if isinstance(x, property) else wrapped)
         elif isinstance(x, type):
             self._visit_class(name, x)
         elif hasattr(x, "__dict__") and type(x).__module__.partition(".")[0] not in _LIBRARIES:

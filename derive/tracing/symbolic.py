@@ -13,10 +13,13 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from derive.tracing.refusals import unread
 from derive.tracing.sizes import is_one
 from derive.tracing.surroundings import surroundings_of
+from derive.tracing.truths import writes
 
 
 @contextmanager
@@ -189,11 +192,18 @@ def _symbolic_replacements() -> Any:
     arithmetic = {getattr(torch.Tensor, sign) for sign in signs.split()}
     is_batched, as_float = torch._C._functorch.is_functorch_wrapped_tensor, vars(torch)["sym_float"]
 
+    diagonals = _Diagonals()
+
     class Others(TorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            named = dict(kwargs or {})
+            selected = diagonals.selected(func, args)
+            made = selected if selected is not None else self.called(func, args, dict(kwargs or {}))
+            diagonals.note(func, args, made)
+            return made
+
+        def called(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
             if func in arithmetic and args and is_batched(args[0]):
                 # There, torch takes a float made of sizes, and no size.
                 args = [as_float(x) if isinstance(x, torch.SymInt) else x for x in args]
@@ -204,6 +214,53 @@ def _symbolic_replacements() -> Any:
             return others[func](*args, **{k: v for k, v in named.items() if k != "return_indices"})
 
     return Others()
+
+
+class _Diagonals:
+    """The square masks that hold on a diagonal, or off it; how many elements they select is known.
+
+    x[~eye] is the rows of x, each without its own column: k + [k >= n] for the others k of row n.
+    """
+
+    def __init__(self) -> None:
+        self._known: Any = WeakTensorKeyDictionary()
+
+    def note(self, func: Any, args: Sequence[Any], made: Any) -> None:
+        """Record the result of a call if it is such a mask."""
+        if not isinstance(made, torch.Tensor):
+            return
+        name = getattr(func, "__name__", "")
+        if func is torch.eye and len([n for n in args if not isinstance(n, bool)]) == 1:
+            self._known[made] = writes(made), True
+        elif name in _KEEPS_TRUTH and (on := self._holds(args[0])) is not None:
+            self._known[made] = writes(made), on
+        elif name in _DENIES and (on := self._holds(args[0])) is not None:
+            self._known[made] = writes(made), not on
+
+    def _holds(self, x: Any) -> bool | None:
+        """True if x is a mask of a diagonal, False if of all else, None if of neither."""
+        if not isinstance(x, torch.Tensor):
+            return None
+        version, on = self._known.get(x, (-1, None))
+        return on if version == writes(x) else None
+
+    def selected(self, func: Any, args: Sequence[Any]) -> Any:
+        """Return the elements that a call selects by such a mask; None of another call."""
+        if func not in (torch.Tensor.__getitem__, torch.masked_select, torch.Tensor.masked_select):
+            return None
+        x, mask = args[:2]
+        on = self._holds(mask)
+        if on is None or mask.dtype != torch.bool or x.dim() < 2:
+            return None
+        if on:
+            return x.diagonal(0, 0, 1).movedim(-1, 0)
+        rows = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
+        others = torch.arange(x.shape[0] - 1, device=x.device)
+        return x[rows, others + (others >= rows)].flatten(0, 1)
+
+
+_KEEPS_TRUTH = ("to", "bool", "clone", "contiguous", "detach", "cuda", "type_as")
+_DENIES = ("__invert__", "bitwise_not", "logical_not")
 
 
 def _max_pool1d(
@@ -344,9 +401,14 @@ def _symbolic_attention(q: Any, *args: Any, **named: Any) -> Any:
 
 
 def _symbolic_tensor(data: Any, **named: Any) -> Any:
-    """Return a number made of sizes as a tensor."""
-    if not isinstance(data, torch.SymInt | torch.SymFloat):
+    """Return numbers of which some are made of sizes as a tensor."""
+    parts = tree_leaves(data)
+    if not any(isinstance(x, torch.SymInt | torch.SymFloat) for x in parts):
         return torch.tensor(data, **named)
+    if isinstance(data, list | tuple):
+        floats = any(isinstance(x, float | torch.SymFloat) for x in parts)
+        named.setdefault("dtype", torch.get_default_dtype() if floats else torch.int64)
+        return torch.stack([_symbolic_tensor(x, **named) for x in data])
     full: Any = torch.full
     kind = torch.int64 if isinstance(data, torch.SymInt) else torch.get_default_dtype()
     named.setdefault("dtype", kind)

@@ -464,11 +464,12 @@ class Samples:
     def _drawn(self, name: str, way: Mapping[Any, int], seed: int, attempt: int) -> Any:
         """Draw values like those of the example.
 
-        After the first attempt, values stay below 1, or integers above 0, if those of the example
-        do. Integers that differ along an axis of a fixed size, as the corners of a triangle, do so
-        in each draw, and those that ascend from 0 to a size, as ``cu_seqlens``, in each second one.
-        The last attempts repeat the example with small changes, because its values may be ordered,
-        as the corners of boxes. Integers have markers at the first attempt only, because not every
+        After the first attempt, values stay in [0, 1] or [-1, 1], or integers above 0, if those of
+        the example do. Integers that differ along an axis of a fixed size, as the corners of a
+        triangle, do so in each draw, and those that ascend from 0 to a size, as ``cu_seqlens``, in
+        each second one.
+        The last attempts repeat the example a little smaller, because its values may be ordered, as
+        the corners of boxes. Integers have markers at the first attempt only, because not every
         function takes them.
         """
         example, value = self.tensors[name], self.inputs[name]
@@ -506,12 +507,12 @@ class Samples:
             x = example.detach().double()
             for n, size in enumerate(shape):
                 x = x.index_select(n, torch.arange(size) % x.shape[n])
-            near = 1 + 0.1 * torch.rand(shape, generator=generator, dtype=torch.float64)
+            near = 1 - 0.1 * torch.rand(shape, generator=generator, dtype=torch.float64)
             return (x * near).requires_grad_()
         positive = example.numel() > 0 and bool((example > 0).all())
-        if attempt and example.numel() and bool((example.abs() < 1).all()):
+        if attempt and example.numel() and bool((example.abs() <= 1).all()):
             x = 0.05 + 0.9 * torch.rand(shape, generator=generator, dtype=torch.float64)
-            return (x if positive else 2 * x - 1).requires_grad_()
+            return (x if bool((example >= 0).all()) else 2 * x - 1).requires_grad_()
         x = torch.randn(shape, generator=generator, dtype=torch.float64)
         return (x.abs() + 0.3 if positive else x).requires_grad_()
 

@@ -6,6 +6,7 @@ binds occurs nowhere else, so that no substitution captures it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -242,7 +243,7 @@ def substituted(node: TracedNode, positions: Mapping[Atom, TracedNode]) -> Trace
         return node
     if isinstance(node, Joined):
         return _flat_joined(new, node.sizes)
-    return _folded_choice(node.with_parts(new))
+    return _folded(node.with_parts(new))
 
 
 def gap_of(a: TracedNode, b: TracedNode) -> int | None:
@@ -270,20 +271,60 @@ def _from_position(node: TracedNode) -> tuple[Position, sympy.Expr] | None:
     return None
 
 
-def _folded_choice(node: TracedNode) -> TracedNode:
-    """Fold a comparison of known positions, and a choice by a known condition."""
+def _folded(node: TracedNode) -> TracedNode:
+    """Fold arithmetic of integers, comparisons of known positions, and choices by known conditions.
+
+    0 + a = a,  a*1 = a, and 0*a + b = b: the first turn of a loop reads a state of zeros.
+    """
     match node:
+        case TracedApply("+" | "-" | "*" as symbol, (TracedNumber(a), TracedNumber(b))) if (
+            is_integer(a) and is_integer(b)
+        ):
+            return TracedNumber(_ARITHMETIC[symbol](a, b))
+        case TracedApply("+", (a, b)) if _is_zero(a) or _is_zero(b):
+            return b if _is_zero(a) else a
+        case TracedApply("-", (a, b)) if _is_zero(b):
+            return a
+        case TracedApply("*", (TracedNumber(n), a) | (a, TracedNumber(n))) if (
+            is_integer(n) and n == 1
+        ):
+            return a
         case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if is_integer(a) and is_integer(
             b
         ):
             return TracedNumber(bool(a == b))
+        case TracedApply("==", (a, TracedNumber(n))) if is_integer(n) and not _may_equal(a, n):
+            return TracedNumber(False)
         case TracedApply(symbol, (a, b)) if (
             symbol in RELATIONS and (gap := gap_of(a, b)) is not None
         ):
             return TracedNumber(bool(RELATIONS[symbol](gap, 0)))
         case TracedApply("where", (TracedNumber(bool() as holds), a, b)):
             return a if holds else b
+        case TracedApply("where", (_, a, b)) if isinstance(a, _LEAVES) and a == b:
+            return a
     return node
+
+
+def _may_equal(node: TracedNode, n: Any) -> bool:
+    """False if a position plus a number is never n: it is at least that number."""
+    known = _from_position(node)
+    if known is None or isinstance(node, Joined):
+        return True
+    last = known[0].atom.size - 1 + known[1]
+    return not (n < known[1] or (last.is_Integer and n > last))
+
+
+_LEAVES = Position | TracedNumber | TracedRead
+_ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+
+
+def _is_zero(node: TracedNode) -> bool:
+    """True for 0 and 0*a."""
+    match node:
+        case TracedNumber(n) | TracedApply("*", (TracedNumber(n), _) | (_, TracedNumber(n))):
+            return is_integer(n) and n == 0
+    return False
 
 
 def is_integer(value: Any) -> bool:
@@ -346,7 +387,7 @@ def as_node(x: Any) -> TracedNode:
 
 def apply(name: str, *args: Any) -> TracedNode:
     """Return a function or an operator of nodes and numbers."""
-    return TracedApply(name, tuple(map(as_node, args)))
+    return _folded(TracedApply(name, tuple(map(as_node, args))))
 
 
 def pieces_of(
@@ -369,9 +410,20 @@ def without_gradient(made: Any) -> Any:
     match made:
         case tuple() | list():
             return type(made)(map(without_gradient, made))
-        case TracedValue(_, node, "float") if not isinstance(node, TracedNumber):
+        case TracedValue(_, TracedNumber() | TracedApply("detach")):
+            return made
+        case TracedValue(_, node, "float"):
+            if any(isinstance(x, TracedApply) and x.name == "detach" for x in walk(node)):
+                node = rewritten(node, _undetached)
             return replace(made, node=TracedApply("detach", (node,)))
     return made
+
+
+def _undetached(node: TracedNode) -> TracedNode:
+    match node:
+        case TracedApply("detach", (inner,)):
+            return inner
+    return node
 
 
 # -------------------------------------------------------------------------------------------- masks

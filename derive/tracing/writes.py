@@ -80,6 +80,12 @@ class Memory:
         parts = _storage_of_parts(node)
         return parts is not None and parts in map(_storage, node.all_input_nodes)
 
+    def has_gradient(self, node: Any) -> bool:
+        """False if the value of a node, before writes, is computed under no_grad."""
+        while is_write(node) or self.is_view_without_graph(node):
+            node = node.args[0]
+        return node.op != "call_function" or not node.meta.get("held")
+
     def is_idle(self, node: Any) -> bool:
         """True if a copy writes a part onto itself, as Python does after q[0] += 1."""
         if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):

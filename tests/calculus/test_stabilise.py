@@ -42,10 +42,7 @@ IDENTITIES = {
         "y[j] = logsumexp[k](B[j,k] + B[j,0])",
         lambda B: B[:, 0] + total(B),
     ),
-    "log mean exp": (
-        "y[j] = log(mean[k](exp(B[j,k])))",
-        lambda B: total(B) - math.log(B.shape[1]),
-    ),
+    "log mean exp": ("y[j] = log(mean[k](exp(B[j,k])))", lambda B: total(B) - math.log(B.shape[1])),
     "log mean exp of some": (
         "y[j] = log(mean[k | k >= 1](exp(B[j,k])))",
         lambda B: total(B[:, 1:]) - math.log(B.shape[1] - 1),

@@ -56,7 +56,7 @@ READ = [
         "mean",
     ),
     (lambda x, w: torch.stack([x, w])[1] * 2, (r(3), r(3)), "= w[c]*2"),
-    (lambda x, b: x * b + torch.full_like(x, b), (r(3, 4), True), "x[n,c]*1 + 1"),
+    (lambda x, b: x * b + torch.full_like(x, b), (r(3, 4), True), "= x[n,c] + 1"),
 ]
 
 

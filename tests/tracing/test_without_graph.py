@@ -54,6 +54,14 @@ def buffer(x, m):
     return x * held * m[:, None]
 
 
+def shares(x, m):
+    """What is made without a graph has no gradient to keep."""
+    with torch.no_grad():
+        q = torch.exp(x)
+        q /= q.sum()
+    return (x * q).sum() * m
+
+
 def view(x, m):
     """A view has no graph, whatever reads it."""
     with torch.no_grad():
@@ -61,7 +69,9 @@ def view(x, m):
     return x @ turned + column * m
 
 
-@pytest.mark.parametrize("function", [element, scaled, halves, later, moving_average, buffer, view])
+@pytest.mark.parametrize(
+    "function", [element, scaled, halves, later, moving_average, buffer, shares, view]
+)
 def test_what_is_made_without_a_graph(function):
     assert_read(function, [(3, 4), (3,)], [(5, 6), (5,)] if function is not buffer else ())
 
