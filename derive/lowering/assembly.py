@@ -56,7 +56,7 @@ from derive.program.program import Logged
 from derive.program.public_calls import with_public_calls, with_subscripts
 from derive.program.reduced_axes import with_kept_axes
 from derive.program.roundings import Roundings
-from derive.program.torch_ir import Name, names_in, values_in
+from derive.program.torch_ir import MethodCall, Name, names_in, values_in
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,18 @@ def separate_aliases(body: Body) -> Body:
     return replace(body, lines=tuple(lines))
 
 
+@as_pass
+def copy_returned_inputs(body: Body) -> Body:
+    """An output that is an input is a copy: torch saves no input that is returned."""
+    inputs = {Name(t.name) for t in body.spec.border.op.inputs}
+
+    def own(line: Line) -> Line:
+        returned = line.name in body.spec.unaliased and line.code in inputs
+        return line.having(MethodCall(line.code, "clone")) if returned else line
+
+    return replace(body, lines=tuple(map(own, body.lines)))
+
+
 def rearranges(op: Operation, forward: Sequence[Line]) -> bool:
     """True if the forward returns only views of its inputs, for every option of a choice."""
     chosen = any(isinstance(p, Choice) for p in op.parameters)
@@ -365,5 +377,5 @@ _PLAIN = (
     *(convert_layouts, name_group_axes, read_sizes),
     *(keep_reduced_axes, call_publicly, share_long_terms, read_by_subscripts),
 )
-PLAIN_FORWARD = (*_PLAIN, read_shapes_first)
+PLAIN_FORWARD = (*_PLAIN, copy_returned_inputs, read_shapes_first)
 PLAIN_BACKWARD = (*_PLAIN, add_kept_axes, predicate_gradients, read_shapes_of_saved)

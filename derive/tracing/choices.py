@@ -172,10 +172,11 @@ _MOST = 256
 _ENDS = 8
 
 
-def merged_where(test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
+def merged_where(sizes: Any, test: TracedNode, value: TracedNode, rest: TracedNode) -> TracedNode:
     """Return where(test, value, rest), merged with a choice in value that has the same rest.
 
-    where(c, where(d, a, rest), rest) is where(c and d, a, rest).
+    where(c, where(d, a, rest), rest) is where(c and d, a, rest), also if the inner rest is without
+    branches that no position selects.
     """
     value = rewritten(value, _moved_once)
     match value:
@@ -184,7 +185,8 @@ def merged_where(test: TracedNode, value: TracedNode, rest: TracedNode) -> Trace
             match test:
                 case TracedApply("==", (Position(atom), TracedNumber() as n)):
                     outside = substituted(outside, {atom: n})
-            if _without_start(other) == outside:
+            whole = apply("where", inner, made, outside)
+            if _without_start(other) == outside or without_dead_branches(whole, sizes) == value:
                 return apply("where", test & _without_start(inner), made, rest)
     return apply("where", test, value, rest)
 

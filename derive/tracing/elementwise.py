@@ -61,7 +61,12 @@ def _bool_as_int(node: TracedNode) -> TracedNode:
 
 def as_truth(x: TracedValue) -> TracedValue:
     """Return x != 0 as a bool."""
-    return x if x.kind == "bool" else replace(x, node=apply("!=", x.node, 0), kind="bool")
+    if x.kind == "bool":
+        return x
+    match x.node:
+        case TracedApply("truth", (node,)):
+            return replace(x, node=node, kind="bool")
+    return replace(x, node=apply("!=", x.node, 0), kind="bool")
 
 
 def is_whole(node: TracedNode, equations: Sequence[Any]) -> bool:
@@ -138,6 +143,14 @@ _OF_NUMBERS: dict[str, Function] = {
     "fmin": lambda a, b: where((a <= b) | apply("!=", b, b), a, b),
     **{name: _function_of(name) for name in "maximum minimum atan2 hypot logaddexp".split()},
 }
+
+
+def _logit(a: TracedNode, eps: Any = None) -> TracedNode:
+    """Return log(a/(1 - a)), of a between eps and 1 - eps."""
+    a = a if eps is None else apply("clamp", a, eps, 1 - eps)
+    return apply("log", a / (1 - a))
+
+
 _OF_TRUTHS: dict[str, Function] = {
     "logical_and bitwise_and __and__": operator.and_,
     "logical_or bitwise_or __or__": operator.or_,
@@ -148,6 +161,7 @@ _COMPARED = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=
 _ACTIVATIONS: dict[str, Function] = {
     "silu silu_": lambda a: a * apply("sigmoid", a),
     "gelu": _gelu,
+    "logit special_logit": _logit,
     "special_ndtri": lambda a: apply("sqrt", TracedNumber(2)) * apply("erfinv", 2 * a - 1),
     "mish": lambda a: a * apply("tanh", apply("softplus", a)),
     "leaky_relu leaky_relu_": lambda a, slope=0.01: where(a > 0, a, TracedNumber(slope) * a),
@@ -171,8 +185,24 @@ def _read_truth(context: Context, *args: Any, own: Function) -> TracedValue:
     if "logical" in context.called:
         args = tuple(as_truth(x) if x in values and x.kind != "bool" else x for x in args)
     elif any(x.kind != "bool" for x in values):
-        raise unread("bits of integers are not supported; use //, % and comparisons")
+        if not all(_is_bit(x, context.equations) for x in args):
+            raise unread("bits of integers are not supported; use //, % and comparisons")
+        truths = (as_truth(x) if isinstance(x, TracedValue) else bool(x) for x in args)
+        return context.elementwise(lambda *x: apply("truth", own(*x)), *truths, kind="int")
     return context.elementwise(own, *args, kind="bool")
+
+
+def _is_bit(x: Any, equations: Sequence[Any]) -> bool:
+    """True if a number is 0 or 1 by its form, as of a mask in bytes."""
+    if not isinstance(x, TracedValue):
+        return x in (0, 1)
+    match x.node:
+        case TracedApply("truth"):
+            return True
+        case TracedRead(name):
+            body = next((e.body for e in equations if e.name == name), None)
+            return x.kind == "bool" or (isinstance(body, TracedApply) and body.name == "truth")
+    return x.kind == "bool"
 
 
 def _read_activation(

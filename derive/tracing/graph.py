@@ -123,6 +123,9 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         if torch.Tag.inplace_view in getattr(node.target, "tags", ()):
             # It changes no values, and what reads the tensor later reads this node.
             plain = getattr(torch.ops.aten, name_of(node.target)[:-1])
+            if plain is torch.ops.aten.detach and name_of(node.args[0].target).startswith("lift"):
+                node.replace_all_uses_with(node.args[0])
+                continue
             node.target = getattr(plain, node.target._overloadname)
         if node.target is torch.ops.aten.where.default:
             node.target = torch.ops.aten.nonzero_numpy.default
@@ -381,6 +384,12 @@ def is_write(node: Any) -> bool:
     """True if a node changes its first argument."""
     schema = getattr(node.target, "_schema", None)
     return bool(schema is not None and schema.is_mutable and node.args)
+
+
+def held_tensor(node: Any) -> Any:
+    """Return the tensor of numbers that a node is, else None."""
+    is_held = isinstance(node, torch.fx.Node) and node.op == "get_attr"
+    return getattr(node.graph.owning_module, node.target, None) if is_held else None
 
 
 def name_of(target: Any) -> str:

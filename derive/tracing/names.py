@@ -9,6 +9,8 @@ import math
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from itertools import islice
 from typing import Any
@@ -271,7 +273,7 @@ def spelled(value: float) -> tuple[str, int] | None:
     if not math.isfinite(value) or value <= 0 or len(digits) < _LONG:
         return None
     for exact in (True, False):
-        if not exact and _single(value) != value:
+        if not exact and (_AS_STORED.get() or _single(value) != value):
             return None
         for text, level, form in _literal_forms():
             if math.isclose(value, form, rel_tol=_EXACT) if exact else _single(form) == value:
@@ -280,6 +282,19 @@ def spelled(value: float) -> tuple[str, int] | None:
     if float(short) > _LARGEST:
         return None
     return (short, _ATOM) if len(short) + _SHORTER < len(repr(value)) else None
+
+
+_AS_STORED = ContextVar("as_stored", default=False)
+
+
+@contextmanager
+def numbers_as_stored() -> Iterator[None]:
+    """Write numbers of float32 with all digits: 1 - 0.9999 is not 1 - float32(0.9999)."""
+    token = _AS_STORED.set(True)
+    try:
+        yield
+    finally:
+        _AS_STORED.reset(token)
 
 
 _LARGEST = float(2**128 - 2**104)
@@ -349,7 +364,10 @@ def written_out(held: Any, name: str) -> tv.TracedValue:
 
 
 def _decimal_literals(held: Any) -> Any:
-    """Return the numbers as literals: the shortest decimals that round to the dtype's values."""
+    """Return the numbers as literals: the shortest decimals that round to the dtype's values.
+
+    Or the values themselves, if they are read `numbers_as_stored`.
+    """
     if held.requires_grad:
         raise DeriveError(
             "the function uses a tensor that requires a gradient and is not an argument; pass it "
@@ -362,7 +380,7 @@ def _decimal_literals(held: Any) -> Any:
     exact = held.dtype in (torch.float32, torch.float64)
     array = (held if exact else held.float()).numpy()
     text = np.array([np.format_float_positional(x) for x in array.ravel()], dtype=object)
-    made = [float(x) for x in text]
+    made = [float(x) for x in (array.ravel() if _AS_STORED.get() else text)]
     whole = [int(x) if x.is_integer() and abs(x) < 2**53 else x for x in made]
     return np.array(whole, dtype=object).reshape(array.shape).tolist()
 

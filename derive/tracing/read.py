@@ -42,7 +42,7 @@ from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
 from derive.tracing.graph import Assumed, assuming, stopped, trace_graph
-from derive.tracing.names import letters_in, notation_name
+from derive.tracing.names import letters_in, notation_name, numbers_as_stored
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.products import hoisted_products
 from derive.tracing.reader import Reader
@@ -176,11 +176,7 @@ def reading_of(
             try:
                 made = _with_free_sizes(*asked)
             except Differs as error:
-                with stopped():
-                    try:
-                        made = _with_free_sizes(*asked)
-                    except DeriveError:
-                        raise error from None
+                made = _differently(asked, error)
         except DeriveError:
             raise
         except Exception as error:
@@ -191,6 +187,14 @@ def reading_of(
             ) from error
     assigned = sorted(getattr(made.function, "changed", ()))
     return replace(made, changed=(*changed(), *assigned))
+
+
+def _differently(asked: Sequence[Any], error: Differs) -> Reading:
+    """Return the reading with Functions that pass no gradient on, or with numbers as stored."""
+    for way in (stopped, numbers_as_stored):
+        with way(), suppress(DeriveError):
+            return _with_free_sizes(*asked)
+    raise error from None
 
 
 _OF_SIZES = ("two-sizes", "circular-size", "unknown-size")

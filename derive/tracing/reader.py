@@ -16,12 +16,12 @@ from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
-from derive.tracing.graph import UNREAD, Graph, is_write, name_of, unused
+from derive.tracing.graph import UNREAD, Graph, held_tensor, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, extracted, many, unread
 from derive.tracing.sorting import sorting_of
-from derive.tracing.writes import Memory, merge_masks, put_into
+from derive.tracing.writes import Memory, fold_constants, merge_masks, put_into
 
 # -------------------------------------------------------------------------------------- unsupported
 # Advice for operations that index notation cannot express.
@@ -120,6 +120,7 @@ class Reader:
         self.graph = graph
         self.known: dict[Any, Any] = {}
         if whole:
+            fold_constants(graph)
             merge_masks(graph)
         self.memory = Memory(graph.graph, context.sizes)
         self._is_whole = whole
@@ -470,7 +471,7 @@ class Reader:
 
 
 def _constant(node: Any) -> Any:
-    held = getattr(node.graph.owning_module, node.target, None)
+    held = held_tensor(node)
     if held is not None and not hasattr(held, "fake_mode"):
         return written_out(held, node.target)
     raise DeriveError(

@@ -231,10 +231,8 @@ def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) ->
     x, atom = context.single(x, dim)
     upto = Atom.new(atom.size)
     test = Position(atom) <= Position(upto)
-    if context.called == "cumsum":
-        node = reduced("sum", (atom,), apply("where", test, x.node, 0))
-    else:
-        node = reduced("logsumexp", (atom,), x.node, test)
+    kind = "sum" if context.called == "cumsum" else "logsumexp"
+    node = reduced(kind, (atom,), x.node, test)
     return replace(x.with_axis(dim, (upto,)), node=node)
 
 

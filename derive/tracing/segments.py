@@ -11,9 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
 from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.graph import held_tensor
 from derive.tracing.refusals import unread
 from derive.tracing.values import reduced
 
@@ -295,7 +298,13 @@ def index_put(
     dims = [n for n, _ in given]
     if dims != list(range(dims[0], dims[0] + len(dims))):
         raise unread("a write at indices with whole axes between them is not supported")
-    own = context.aligned(*(_from_the_start(context, x, n, i) for n, i in given))
+    held = [held_tensor(i) for i in context.node.args[1] if i is not None]
+    own = context.aligned(
+        *(
+            _named_position(context, i) if _is_from_start(h) else _from_the_start(context, x, n, i)
+            for (n, i), h in zip(given, held, strict=True)
+        )
+    )
     lead, rest = len(own[0].axes), len(x.axes) - len(dims)
     values = values.fresh()
     if dims[0]:
@@ -305,7 +314,23 @@ def index_put(
         values = replace(values, axes=(*wide[first:after], *wide[:first], *wide[after:]))
     places = [replace(i, axes=(*i.axes, *((),) * rest)) for i in own]
     found = MatchedPositions(context, x.fresh(), dims, places, values)
-    return found.by("sum", True) if accumulate else _put_unique(found)
+    if accumulate:
+        return found.by("sum", True)
+    return _put_unique(found, _are_distinct(held))
+
+
+def _is_from_start(held: Any) -> bool:
+    """True if positions are numbers of which none is below 0."""
+    return held is not None and bool((held >= 0).all())
+
+
+def _are_distinct(held: Sequence[Any]) -> bool:
+    """True if positions are numbers, of which no two are equal."""
+    if any(x is None for x in held):
+        return False
+    places = torch.stack([*torch.broadcast_tensors(*held)]).flatten(1).tolist()  # type: ignore[no-untyped-call]
+    rows = [*zip(*places, strict=True)]
+    return len({*rows}) == len(rows)
 
 
 def _where_mask(

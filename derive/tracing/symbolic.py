@@ -164,6 +164,7 @@ def _symbolic_replacements() -> Any:
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
         torch.bilinear: _bilinear,
+        torch.kron: _kron,
         torch.Tensor.unfold: _unfold,
         torch.Tensor.__getitem__: _at,
         torch.Tensor.__setitem__: _put,
@@ -429,6 +430,18 @@ def _multilabel_margin(
     counted = seen.unsqueeze(-1) & ~taken.unsqueeze(-2)
     losses = torch.where(counted, margins, 0).sum((-2, -1)) / x.shape[-1]
     return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def _kron(x: Any, y: Any) -> Any:
+    """Return x[i,j]*y[k,l] at [(i k),(j l)]; torch's own makes numbers of the sizes."""
+    rank = max(x.dim(), y.dim())
+    x, y = (t[(None,) * (rank - t.dim())] for t in (x, y))
+    for n in range(rank):
+        x, y = x.unsqueeze(2 * n + 1), y.unsqueeze(2 * n)
+    made = x * y
+    for n in range(rank):
+        made = made.flatten(n, n + 1)
+    return made
 
 
 def _filled_on_diagonal(x: Any, value: Any, wrap: bool = False) -> Any:

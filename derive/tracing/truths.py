@@ -165,8 +165,10 @@ def _statements_of_version(
 
 # ------------------------------------------------------------------------------------------ choices
 
-_MOST_TESTS = 3
-"""The truth tests of one call that may choose; there are up to 2**3 ways through it."""
+_MOST_TESTS = 6
+"""The truth tests of one call that may choose."""
+_MOST_WAYS = 16
+"""The ways through a call that are traced."""
 
 
 def writes(x: Any) -> int:
@@ -188,8 +190,12 @@ def on_all_paths(
     for a in answers:
         told.setdefault((a.code, a.line), []).append(a.holds)
     versions = [*map(writes, inputs)]
+    ways: list[Sequence[bool]] = []
 
     def explored(path: Sequence[bool]) -> Any:
+        ways.append(path)
+        if len(ways) > _MOST_WAYS:
+            raise _depends(f"there are more than {_MOST_WAYS} ways through its branches")
         made, asked = _run_along(call, told, path, inputs)
         for n in reversed(range(len(path), len(asked))):
             if [*map(writes, inputs)] != versions:
@@ -243,7 +249,7 @@ def _run_along(
             return bool(plain())
         number = inputs[0].fake_mode.number(truth)
         if number not in asked and len(asked) == _MOST_TESTS:
-            return bool(plain())
+            raise _depends(f"it tests more than {_MOST_TESTS} truths")
         place = Answer(True, frame.f_code, frame.f_code.co_filename, frame.f_lineno)
         asked.setdefault(number, (truth, place))
         n = [*asked].index(number)

@@ -293,6 +293,14 @@ def _folded(node: TracedNode) -> TracedNode:
             b
         ):
             return TracedNumber(bool(a == b))
+        case TracedApply("not", (TracedNumber(bool() as truth),)):
+            return TracedNumber(not truth)
+        case TracedApply("not", (TracedApply("==" | "!=" as symbol, (a, b)),)):
+            return TracedApply("!=" if symbol == "==" else "==", (a, b))
+        case TracedApply("and" | "or" as name, (TracedNumber(bool() as truth), a)) | TracedApply(
+            "and" | "or" as name, (a, TracedNumber(bool() as truth))
+        ):
+            return a if truth == (name == "and") else TracedNumber(truth)
         case TracedApply("==", (a, TracedNumber(n))) if is_integer(n) and not _may_equal(a, n):
             return TracedNumber(False)
         case TracedApply(symbol, (a, b)) if (

@@ -31,6 +31,7 @@ from derive.tracing.values import (
     joined,
     new_axis,
     reduced,
+    size_of,
     walk,
 )
 from derive.tracing.views import moved
@@ -51,8 +52,9 @@ def window_position(
     """Return step*u + dilation*k - padding; an axis of size 1 has position 0."""
     terms: list[TracedNode] = []
     for atoms, by in ((starts, step), (inner, dilation)):
-        at = [Position(a) for a in atoms]
-        terms += at if by == 1 else [TracedNumber(by) * p for p in at]
+        for n, a in enumerate(atoms):
+            times = by * size_of(atoms[n + 1 :])
+            terms.append(Position(a) if times == 1 else TracedNumber(times) * Position(a))
     if not terms:
         return TracedNumber(-sympy.sympify(padding))
     return moved(reduce(operator.add, terms), -sympy.sympify(padding))

@@ -13,16 +13,18 @@ import operator
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sympy
 import torch
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Computed, Context
-from derive.tracing.graph import SELECTIONS, Graph, is_write, name_of
+from derive.tracing.graph import SELECTIONS, Graph, held_tensor, is_write, name_of
 from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
@@ -297,7 +299,8 @@ def _where(
 def _chosen(
     context: Context, test: TracedValue, value: TracedValue, old: TracedValue
 ) -> TracedValue:
-    made = context.elementwise(merged_where, test, value, old, kind=old.kind)
+    merged = partial(merged_where, context.sizes)
+    made = context.elementwise(merged, test, value, old, kind=old.kind)
     return replace(made, node=without_dead_branches(made.node, context.sizes))
 
 
@@ -327,6 +330,43 @@ def merge_masks(traced: Graph) -> None:
     for node in graph.nodes:
         if name_of(node.target).removesuffix("_") in SELECTIONS:
             node.args = map_arg(node.args, lambda n: masks[n] if masks.get(n) in named else n)
+
+
+def fold_constants(traced: Graph) -> None:
+    """Compute what is made of tensors of numbers alone, and has no more elements than these.
+
+    What the graph writes into, also through a view, is not of numbers alone.
+    """
+    graph, module = traced.graph, traced.graph.owning_module
+    written = {_storage(n.args[0]) for n in graph.nodes if is_write(n)}
+    held: dict[Any, Any] = {}
+    for node in [*graph.nodes]:
+        if node.op == "get_attr":
+            held[node] = held_tensor(node)
+        elif node.op == "call_function" and _storage(node) not in written:
+            read = node.all_input_nodes
+            known = bool(read) or name_of(node.target) in _TRIANGLES
+            if known and not is_write(node) and held.keys() >= {*read}:
+                args, named = map_arg(node.args, held.get), map_arg(node.kwargs, held.get)
+                made = node.target(*args, **named)
+                most = max((x.numel() for n in read for x in tree_leaves(held[n])), default=_FEW)
+                if all(x.numel() <= most for x in tree_leaves(made)):
+                    held[node] = made
+    for node, made in held.items():
+        if node.op != "get_attr" and isinstance(made, torch.Tensor):
+            with graph.inserting_before(node):
+                module.register_buffer(f"_folded_{node.name}", made.detach().clone())
+                new = graph.get_attr(f"_folded_{node.name}")
+            new.meta = {"val": node.meta.get("val")}
+            node.replace_all_uses_with(new)
+    for node in reversed([*held]):
+        if not node.users:
+            graph.erase_node(node)
+
+
+_TRIANGLES = ("triu_indices", "tril_indices")
+_FEW = 64
+"""The elements of positions that are computed of numbers."""
 
 
 def _storage(node: Any) -> int | None:

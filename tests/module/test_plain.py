@@ -164,3 +164,9 @@ def test_compilers_take_it(op):
 def test_half_of_the_modules_fit_a_page():
     lines = sorted(LINES or [source(op, style="plain").count("\n") for op in catalog.operations()])
     assert lines[len(lines) // 2] <= 50
+
+
+def test_an_input_that_is_returned_and_saved_is_copied():
+    op = parse("op f(x[n], w[n]) -> z, y\nz[n] = x[n]\ny[n] = x[n]*w[n]")
+    assert "z = x.clone()" in source(op, style="plain")
+    holds(op, QUICK)

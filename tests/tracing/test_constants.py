@@ -68,6 +68,78 @@ def test_numbers_of_a_tensor_are_read(function, said):
     assert said in str(assert_read(function, [shape, other]))
 
 
+SCHEDULE = (1 - torch.linspace(1e-4, 0.02, 20)).cumprod(0)
+"""Numbers of float32: 1 - SCHEDULE[0] is not 1e-4."""
+
+
+def noised(x, noise, t):
+    return SCHEDULE[t] ** 0.5 * x + (1 - SCHEDULE[t]) ** 0.5 * noise
+
+
+def noised_once(x, noise):
+    return SCHEDULE[4] ** 0.5 * x + (1 - SCHEDULE[4]) ** 0.5 * noise
+
+
+LONG = torch.linspace(0, 1, 1000)
+
+
+def antisymmetric(v):
+    """A write at positions that are numbers, no two of them equal."""
+    i, j = torch.triu_indices(3, 3, 1)
+    m = v.new_zeros(v.shape[0], 3, 3)
+    m[:, i, j] = v
+    return m - m.transpose(-2, -1)
+
+
+class Filter(torch.nn.Module):
+    """A tensor that is an attribute, and no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.tensor([[0.25, -1.5], [0.5, 2.0], [1.0, -0.75]])
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def counted(x):
+    total = torch.tensor(0.0)
+    total += x.shape[0]
+    return x.sum() / total
+
+
+def others(x, label):
+    """Masks in bytes."""
+    same = (label[:, None] == label[None]).byte()
+    return (x * (same ^ 1)).sum() + (x * (same & 1)).mean()
+
+
+@pytest.mark.parametrize(
+    ("function", "examples"),
+    [
+        (noised, [(3, 4), (3, 4), torch.tensor(0)]),
+        (noised_once, [(3, 4), (3, 4)]),
+        (lambda x: x * LONG[7], [(3,)]),
+        (antisymmetric, [(2, 3)]),
+        (counted, [(3, 4)]),
+        (others, [(4, 4), torch.tensor([0, 1, 0, 2])]),
+        (torch.kron, [(2, 3), (4, 5)]),
+        (lambda x: x[:, *torch.triu_indices(4, 4, 1)], [(2, 4, 4)]),
+        (lambda x, k: F.conv1d(x, k.view(1, 1, -1), dilation=2), [(2, 1, 15), (2, 3)]),
+        (lambda x, k: F.conv_transpose1d(x, k.view(1, 1, -1), stride=2), [(2, 1, 4), (2, 3)]),
+        (lambda x: torch.logit(x.sigmoid()) + torch.logit(x.sigmoid(), 0.3), [(3, 4)]),
+        (lambda x: x.flip(-1).cumsum(-1).flip(-1), [(3, 4)]),
+    ],
+)
+def test_what_is_made_of_numbers_alone_is_computed(function, examples):
+    assert_read(function, examples)
+
+
+def test_a_tensor_that_is_an_attribute_stays_what_it_is():
+    module, x = Filter(), torch.randn(5, 3)
+    torch.testing.assert_close(derive.load(derive.read_torch(module, x))(x), module(x))
+
+
 def others_of_rows(z):
     s = z @ z.T
     off = ~torch.eye(len(z), dtype=torch.bool)

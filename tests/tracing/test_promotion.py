@@ -37,7 +37,7 @@ def of_one(x, i):
 READ = [
     (lambda x: x * (x > 0), (r(3, 4),), "x[n,c]*[x[n,c] > 0]"),
     (lambda x: 1 - (x < 1).to(x.dtype) * x, (r(3, 4),), "1 - [x[n,c] < 1]*x[n,c]"),
-    (finite, (r(3, 4), r(3, 4)), "where(abs(x[n,c]) < inf and not y[n,c] != y[n,c]"),
+    (finite, (r(3, 4), r(3, 4)), "where(abs(x[n,c]) < inf and y[n,c] == y[n,c]"),
     (in_a_table, (r(3, 4), r(5)), "clamp(int(floor(abs(x[n,c]))), 0, 4)"),
     (cut, (r(3, 4), r(5)), "int(trunc(x[n,c]*2))"),
     (compared, (r(3, 4),), "c[n,k] = [x[n,k] > 0]"),

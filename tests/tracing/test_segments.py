@@ -244,7 +244,6 @@ def test_numbers_of_selected_elements_are_read(function, selects, said):
         (lambda x, m: x[: m.sum().item()].sum(), (X, X > 0), "number extracted"),
         (lambda x, m: x[torch.where(m)[0][:2]].sum(), (X, ROWS), "number of elements"),
         (lambda x, i: x.roll(i[0].item(), 0), (X, I), "extracted .* keep it as a tensor"),
-        (lambda x, i: x[torch.triu_indices(5, 5, 1)[0]], (X, I), "select with a mask"),
         (lambda x, i: x - x[F.one_hot(i, 4) == 1][:, None], (X, I), "number of elements"),
         (lambda x, m: x[m].norm(dim=0), (X, ROWS), "number of elements"),
         (lambda x, m: x[m].softmax(0).sum(), (X, ROWS), "number of elements"),

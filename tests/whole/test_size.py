@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_700,
+    "derive": 89_900,
     "derive/algebra": 4_700,
     "derive/auditing": 7_000,
     "derive/blocks": 600,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_700,
     "derive/show": 2_300,
     "derive/site": 2_100,
-    "derive/tracing": 11_600,
+    "derive/tracing": 11_800,
     "templates": 2_200,
-    "tests": 73_800,
+    "tests": 73_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

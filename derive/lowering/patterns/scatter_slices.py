@@ -23,6 +23,7 @@ from derive.algebra.expr import (
     is_number,
     product_of,
     sum_of,
+    walk,
 )
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
@@ -67,6 +68,8 @@ def sum_by_lookups(scope: Scope, s: Summation) -> Value | None:
 def _first_matches(scope: Scope, s: Summation) -> list[Match]:
     found: dict[Expr, Match] = {}
     for match in matches_of(scope, s.factors):
+        if any(isinstance(e, Iverson) for e in walk(match.position)):
+            continue  # n + 3*[n < 0] is a float, which no scatter takes
         found.setdefault(match.index, match)
     return [*found.values()]
 
