@@ -1,7 +1,5 @@
 """What holds for the whole run of the tests."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

@@ -7,8 +7,6 @@ python tests/golden.py          # what differs; exit code 1 if something does
 python tests/golden.py --write  # renews the file, when a formula is to change
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -4,8 +4,6 @@ python tests/notebooks.py          # what differs; exit code 1 if something does
 python tests/notebooks.py --write  # stores the outputs, when they are to change
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

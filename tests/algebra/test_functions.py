@@ -1,7 +1,5 @@
 """The table of scalar functions, held against torch and against finite differences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What `Bounds` says, against all small sizes and all values of the indices."""
 
-from __future__ import annotations
-
 import doctest
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Each rule on two or three tiny terms, on one where it must not fire, and against the oracle."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums of squared differences by a matrix product, and ``stable``, which keeps the differences."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Substitution captures nothing, and shared parts are visited once."""
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 

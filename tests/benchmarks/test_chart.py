@@ -1,7 +1,5 @@
 """The charts of the race: all texts are readable, and the short chart is a fair choice."""
 
-from __future__ import annotations
-
 import json
 from itertools import combinations, pairwise
 from random import Random

@@ -3,8 +3,6 @@
 python -m pytest tests/benchmarks --benchmark-enable -m ''
 """
 
-from __future__ import annotations
-
 import pytest
 from kit.each import some_now
 from kit.shared import anew, written

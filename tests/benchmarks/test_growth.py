@@ -8,8 +8,6 @@ they depend on the machine; lines do not, and theirs is asserted. Without the op
 smallest network is derived, and nothing is timed.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ float64, and rounding in float32, far from the origin, in numbers of the largest
 operation.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The chain rule with its deltas standing, unsimplified, against differences of the outputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

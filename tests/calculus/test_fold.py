@@ -1,7 +1,5 @@
 """Simplified gradients: equal to the chain rule, at their fixed point, in the forward's names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

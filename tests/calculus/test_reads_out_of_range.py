@@ -1,7 +1,5 @@
 """The sizes at which a guarded read is out of range are those that trying all positions finds."""
 
-from __future__ import annotations
-
 import random
 from itertools import product
 from math import prod

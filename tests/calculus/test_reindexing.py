@@ -1,7 +1,5 @@
 """Sums over what brackets leave of the range of an index, and over positions from the end."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

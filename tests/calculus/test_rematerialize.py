@@ -1,7 +1,5 @@
 """A name of the forward is not read where its parts make a sum that is there anyway."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.equations import cost, flat

@@ -1,7 +1,5 @@
 """Deltas at shifted indices: when they are solved, when they must stay, and what comes out."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from itertools import product
 

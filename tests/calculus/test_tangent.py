@@ -1,7 +1,5 @@
 """Tangents against differences of the outputs, by loops over the formulas, at every stage."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

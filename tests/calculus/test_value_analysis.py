@@ -1,7 +1,5 @@
 """What is known of values: ranges, and whether they are finite, defined and moderate."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -3,8 +3,6 @@
 python tests/campaigns fuzz --count 1000
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

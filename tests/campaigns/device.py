@@ -8,8 +8,6 @@ Tensors are moved to the device for the call and back after it, which is differe
 each check holds of what the device computes. Prints each check that fails.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 from collections.abc import Collection, Iterator

@@ -9,8 +9,6 @@ those that reach the changed line, the quick ones before the slow ones, then one
 the other; which folders or files, and in what order, may be said.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import builtins

@@ -7,8 +7,6 @@ stopped goes on with ``--seed``, which the last progress line names. ``--deep`` 
 over a few small tensors instead of programs over the whole notation.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import sys

@@ -8,8 +8,6 @@ looks at the folder, and runs the next command. Afterwards the folder must hold 
 version alone, with nothing beside it and no process left.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

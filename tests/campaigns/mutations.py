@@ -6,8 +6,6 @@ another exception, takes above 5 s or above 500 MB, with its seed. A text is rea
 its own, so that one that hangs is found; ``--seed`` goes on where a campaign was stopped.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import random

@@ -5,8 +5,6 @@
 Prints each check that fails, and how many lines the modules have.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Iterator

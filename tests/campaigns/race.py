@@ -27,8 +27,6 @@ race-SIZE-compiled-forty.png. derive/docs/race.png is race-large.png of the last
 derive/docs/race-forty.png is race-large-forty.png.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

@@ -8,8 +8,6 @@ test before reaches, one after the other, down to RATE; the rest is marked ``slo
 tests/slow.txt.
 """
 
-from __future__ import annotations
-
 import argparse
 import heapq
 import os

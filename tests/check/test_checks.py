@@ -1,7 +1,5 @@
 """Each check of the table passes right code, and catches code that is wrong in what it states."""
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 import pytest

@@ -1,7 +1,5 @@
 """Gradients in float32 where terms cancel: as near to the truth as those of autograd."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Verification passes right code and catches code that is wrong in one place."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """``derive check``: fresh, missing, stale and edited modules, and that ``generate`` mends them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command line: what it prints, its exit codes, and that it writes nothing on an error."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

@@ -1,7 +1,5 @@
 """The folder of modules: whose a file is, all files or none, one generator at a time."""
 
-from __future__ import annotations
-
 import errno
 import multiprocessing
 import os

@@ -1,7 +1,5 @@
 """Blocks and what is saved: asked for on the command line, and remembered by the module."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading specs: whatever a file does, it is an error of the spec that names file and line."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -1,7 +1,5 @@
 """The `_runtime.py` beside modules: written with them, compared by ``check``, or not there."""
 
-from __future__ import annotations
-
 import json
 import sys
 from importlib import import_module, invalidate_caches

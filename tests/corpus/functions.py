@@ -1,7 +1,5 @@
 """PyTorch code as people write it, with examples of its arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

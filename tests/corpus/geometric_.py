@@ -1,7 +1,5 @@
 """Convolutions, norms and functions of torch-geometric."""
 
-from __future__ import annotations
-
 import torch
 from functions import add, ints, positive, r
 from torch import nn

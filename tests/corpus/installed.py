@@ -4,8 +4,6 @@ Each row is (expected judgement, function that makes the arguments, reference or
 are imported by these functions, so that `audits.py` skips the rows of missing packages.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Colour, geometry, filters, enhancement and losses of kornia."""
 
-from __future__ import annotations
-
 import torch
 from functions import add, ints, positive, r
 from kornia import color, enhance, filters, geometry, losses

@@ -7,8 +7,6 @@ The table has the judgement of `kit.right.oracle`, which does not run derive, th
 `audits.py` expects, and the float arguments without a gradient.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

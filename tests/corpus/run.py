@@ -6,8 +6,6 @@ python tests/corpus/run.py --out FOLDER     # the table as corpus.md and as corp
 python tests/corpus/run.py --write          # the specs to tests/corpus/specs.txt
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -1,7 +1,5 @@
 """Losses and decoder blocks of segmentation-models-pytorch."""
 
-from __future__ import annotations
-
 import torchvision_schemas  # noqa: F401
 from functions import add, ints, r
 from segmentation_models_pytorch.base.modules import SCSEModule

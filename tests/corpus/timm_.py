@@ -1,7 +1,5 @@
 """Layers and losses of timm."""
 
-from __future__ import annotations
-
 import torchvision_schemas  # noqa: F401
 from functions import add, ints, positive, r
 from timm.layers import (

@@ -1,7 +1,5 @@
 """Operators, losses, image functions and blocks of torchvision."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

@@ -1,7 +1,5 @@
 """What people train with today, written as it is in public code, at two sizes of its arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -8,8 +8,6 @@ where derived code would be dearer; such a row says so. Both run in turns, on on
 and backward, and the least times count. An error ends with 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Layers, attention, rotary embeddings, state-space parts and losses of transformers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import torch

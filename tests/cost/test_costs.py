@@ -5,8 +5,6 @@ by saved_tensors_hooks, and the largest intermediate is the largest tensor that 
 and nobody is given. None of these knows the formulas.
 """
 
-from __future__ import annotations
-
 import doctest
 from typing import Any
 

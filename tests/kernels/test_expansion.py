@@ -1,7 +1,5 @@
 """Equations of groups of axes, told of other axes."""
 
-from __future__ import annotations
-
 from derive.algebra.expr import Access, Call, Index, Iverson, Rel
 from derive.algebra.poly import ONE, Poly, add, atom, mul, scale, sum_over
 from derive.calculus.lets import Let

@@ -1,7 +1,5 @@
 """The audit of a Function that a test gives as two functions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A headless Chromium of the system, for tests of the pages that a person sees."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The torch functions that generated code calls, and those of which the engine has no row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from derive import pipeline

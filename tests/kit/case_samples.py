@@ -1,7 +1,5 @@
 """A case as a sample: what the checks of the product take."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
 
 from kit.cases.case import GENERATED, Case, generated

@@ -1,7 +1,5 @@
 """Networks of any depth as text, to see what grows with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 __all__ = ["CHAINS"]

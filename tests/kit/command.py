@@ -1,7 +1,5 @@
 """Running ``derive``: here, or as its own process."""
 
-from __future__ import annotations
-
 import gc
 import io
 import os

@@ -16,8 +16,6 @@ of an operation of the catalog; ``<!-- not run: REASON -->``, why a fence is not
 ``derive`` fence above it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A test of each operation of the catalog over its options or cases, which names what fails."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

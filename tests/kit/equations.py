@@ -5,8 +5,6 @@ operations as text. All classes of indices have different extents, so that trans
 pass. Values are positive and apart from each other, so that no sample stands at a kink.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any

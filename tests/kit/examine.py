@@ -4,8 +4,6 @@ A program that fails is tried on other values; only one that fails there too is 
 values are exact.
 """
 
-from __future__ import annotations
-
 import random
 import re
 import traceback

@@ -14,8 +14,6 @@ logarithm of a mean of nothing that nothing reads, a gradient that is nan is cou
 undefined: the code is not wrong there, but it is not right either.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The code of an operation, and whether it computes what the loops do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

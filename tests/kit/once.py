@@ -1,7 +1,5 @@
 """What many tests ask of the operations of the catalog, found once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Pages of a site, read by a strict parser."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Code without what it says of dtypes and of views: what it computes."""
 
-from __future__ import annotations
-
 import ast
 from typing import Any, TypeVar
 

@@ -7,8 +7,6 @@ a fork counts, in a program that it starts it does not. What tests share in memo
 reached by the test that comes first.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """What a function is read as, beside the function: values, dtypes and gradients in float64."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What code calls, with patterns of lowering recognised and without."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import partial

@@ -1,7 +1,5 @@
 """How long the loops of an operation are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """The lowering without some of its patterns: what they take is lowered as any other node is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ Every vector lies along one axis between others; an equation makes a new one fro
 Sizes differ, 0 and 1 among them, as far as no index is left without a range.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ An entry belongs to the bytes of the engine: its folder is named by them, and wi
 is derived again. It is written whole or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Derivatives of the oracle's loops along a direction: four runs of them, whatever the size is."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The steps of a derivation, and arrays of all that they read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kit.once import sample

@@ -1,7 +1,5 @@
 """Forward mode: operations unlike the catalog's, and code with tangents of its own everywhere."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

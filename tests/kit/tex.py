@@ -1,7 +1,5 @@
 """Typesetting LaTeX, where there is one."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

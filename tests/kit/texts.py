@@ -1,7 +1,5 @@
 """Modules as a folder has them: they call the runtime beside them, as ``rt.where(..)``."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

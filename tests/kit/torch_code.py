@@ -1,7 +1,5 @@
 """Torch code from its text."""
 
-from __future__ import annotations
-
 import ast
 
 from derive.program import torch_ir as ir

@@ -1,7 +1,5 @@
 """Generated code of which nothing is written in place, and the part without a graph."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from unittest.mock import patch

@@ -1,7 +1,5 @@
 """What holds between two passes: closed indices, names written once, names known, lines typed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from derive.algebra.expr import Expr, Index, Size, accesses, free_indices, walk

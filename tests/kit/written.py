@@ -1,7 +1,5 @@
 """The text of a file with one hand-written Function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from textwrap import dedent, indent
 

@@ -1,7 +1,5 @@
 """Groups: axes of any number, kept as they are or taken as one; their shapes are slices."""
 
-from __future__ import annotations
-
 import pytest
 from kit.shared import anew
 

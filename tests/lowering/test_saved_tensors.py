@@ -1,7 +1,5 @@
 """A backward saves the tensors whose elements it reads, each for the gradients that read them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

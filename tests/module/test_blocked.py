@@ -1,7 +1,5 @@
 """Modules that take an index in blocks: what they compute, keep, refuse and remember."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The docstrings of generated functions and modules, to exact text."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

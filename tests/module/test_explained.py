@@ -1,7 +1,5 @@
 """A wrong call is refused by one condition, and its first fault is found from the signature."""
 
-from __future__ import annotations
-
 import random
 import re
 from functools import cache, partial

@@ -1,7 +1,5 @@
 """The forward that is written over what it made itself, and where it is not."""
 
-from __future__ import annotations
-
 import pytest
 
 import derive

@@ -1,7 +1,5 @@
 """Lines that compute in the memory of what is read no more: in the code of sums over blocks."""
 
-from __future__ import annotations
-
 import torch
 from kit.lowered import assert_right
 from kit.texts import source

@@ -1,7 +1,5 @@
 """Functions of modules that any process may import: compiled, pickled, shown in tracebacks."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Tensors, parameters and operations that are called as the code calls something of its own."""
 
-from __future__ import annotations
-
 import builtins
 import subprocess
 import symtable

@@ -1,7 +1,5 @@
 """Optional tensors that are None: none of the constant's size is made, saved or differentiated."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from itertools import product

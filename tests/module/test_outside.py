@@ -1,7 +1,5 @@
 """Options that torch differentiates, outside of the only Function."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Plain modules: what stands in them, and that the checks of any module hold of them."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,7 +1,5 @@
 """Options that are reductions of one equation: one Function computes and reduces it."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

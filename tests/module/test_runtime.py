@@ -1,7 +1,5 @@
 """The runtime of modules: its text, its names, and the copies in a module that stands alone."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

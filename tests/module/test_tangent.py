@@ -1,7 +1,5 @@
 """Forward mode of modules where torch's own slips: right at every level, under every transform."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 

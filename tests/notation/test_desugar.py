@@ -1,7 +1,5 @@
 """Axes composed of parts, (t d), read by the parts and by one index for all of them."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From names to a complete operation: sizes, kinds, guards, parameters, and their errors."""
 
-from __future__ import annotations
-
 import keyword
 from fractions import Fraction
 from typing import Any

@@ -1,7 +1,5 @@
 """What has no size, no end or no float64 is an error, soon, that says what to do."""
 
-from __future__ import annotations
-
 import sys
 import time
 

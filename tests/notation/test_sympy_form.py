@@ -3,8 +3,6 @@
 SymPy orders sums and products itself; the texts here are written in that order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The text notation: what it means, and the exact text of its errors."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 

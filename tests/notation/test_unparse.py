@@ -1,7 +1,5 @@
 """An operation printed is its text, which reads back as the same operation."""
 
-from __future__ import annotations
-
 import pytest
 import sympy
 from kit.each import each_row

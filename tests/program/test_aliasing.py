@@ -1,7 +1,5 @@
 """Outputs that share memory with nothing: what is a view becomes a tensor of its own."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Tidied statements: the same values, repeats named once, no statement over many lines."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The facts of values: what the table says of memory is what torch does."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A forward and its backward as one body: that of a sum over blocks, in generated code."""
 
-from __future__ import annotations
-
 from derive import parse, source
 
 

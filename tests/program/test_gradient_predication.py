@@ -1,7 +1,5 @@
 """The order of a backward's lines, and the conditions under which they are computed."""
 
-from __future__ import annotations
-
 import ast
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """A guard stands only where the value is read though its condition fails."""
 
-from __future__ import annotations
-
 import pytest
 from kit.torch_code import torch_code
 

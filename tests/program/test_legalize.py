@@ -1,7 +1,5 @@
 """Calls that torch computes slowly, or not at all, are replaced: the table, and what it is for."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Both orders of a backward in one text: either runs the lines of its own body."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

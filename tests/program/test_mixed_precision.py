@@ -1,7 +1,5 @@
 """Dtypes inside a body: products of matrices in that of autocast, all else in float32 at least."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.each import each_row

@@ -1,7 +1,5 @@
 """The shapes of torch's operations are those that torch makes, and a view is what shares memory."""
 
-from __future__ import annotations
-
 import torch
 from kit.each import each_row
 

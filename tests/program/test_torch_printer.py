@@ -1,7 +1,5 @@
 """The printer of expressions: the layout of ruff format, of which nothing is left to format."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

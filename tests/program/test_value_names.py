@@ -1,7 +1,5 @@
 """Names of values: what is computed, in words; the same values, no name twice."""
 
-from __future__ import annotations
-
 import pytest
 from kit.each import each_row
 from kit.torch_code import torch_code

@@ -1,7 +1,5 @@
 """Derivations as Markdown, as JSON by its schema, and as an article that TeX typesets."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The graph of a derivation: every read an edge, and every value with what becomes of it."""
 
-from __future__ import annotations
-
 import html
 import re
 import sys

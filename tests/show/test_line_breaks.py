@@ -1,7 +1,5 @@
 """LaTeX in lines: nothing is lost, lines fit, and breaks stand where a person puts them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

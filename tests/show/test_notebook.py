@@ -1,7 +1,5 @@
 """What a notebook shows: of each kind of result in HTML, Markdown and LaTeX."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 from xml.etree import ElementTree

@@ -1,7 +1,5 @@
 """A derivation in words: printed, as LaTeX that compiles, and in a notebook."""
 
-from __future__ import annotations
-
 import re
 from xml.etree import ElementTree
 

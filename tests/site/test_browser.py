@@ -1,7 +1,5 @@
 """The site in a browser, as a person uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

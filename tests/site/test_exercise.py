@@ -1,7 +1,5 @@
 """The judge of gradients that a person writes: right in any form, and what is wrong else."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The page that derives in the browser: what the engine answers, and a person's way through it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

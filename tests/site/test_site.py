@@ -1,7 +1,5 @@
 """The site: every page is valid and leads somewhere, and says what the engine says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What deriving an operation may take: a limit ends it with an error that says which, and where."""
 
-from __future__ import annotations
-
 import gc
 import threading
 

@@ -3,8 +3,6 @@
 Fused kernels compute most of them, and one may stand in the cotangent of another.
 """
 
-from __future__ import annotations
-
 import random
 import warnings
 from functools import partial

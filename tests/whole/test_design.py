@@ -1,7 +1,5 @@
 """What keeps the design: import order, dumb templates, an engine that knows no operation."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

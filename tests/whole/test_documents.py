@@ -1,7 +1,5 @@
 """README and guide: every example does what is shown, every link leads somewhere."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -3,8 +3,6 @@
 `test_documents` runs the examples of the sections; here they are held against their code.
 """
 
-from __future__ import annotations
-
 import ast
 import pickle
 import re

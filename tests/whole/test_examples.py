@@ -1,7 +1,5 @@
 """The examples: the data set and training of seed 004, and the classifier of seed 002."""
 
-from __future__ import annotations
-
 import random
 import re
 import sys

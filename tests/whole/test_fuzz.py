@@ -1,7 +1,5 @@
 """Random programs over the whole notation, and the generator that writes them."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Every module in generated/, as it is committed: against finite differences and torch's own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Container, Iterable
 from itertools import product

@@ -1,7 +1,5 @@
 """Generated modules at their edges: nothing taken, all equal, out of range, what is not read."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """The text of the generated modules: names that exist, expressions and passes of an expert."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from inspect import signature

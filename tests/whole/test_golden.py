@@ -1,7 +1,5 @@
 """Every formula of the catalog is as it was read and found good, and names nothing of its own."""
 
-from __future__ import annotations
-
 import re
 
 from golden import KERNELS_PAGE, formulas, kernels_page, of_options, whole, written

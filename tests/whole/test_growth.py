@@ -1,7 +1,5 @@
 """What depth costs, of a network or an equation: work and code are counted here, no time."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

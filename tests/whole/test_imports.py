@@ -1,7 +1,5 @@
 """What a process imports: a library, only where it is used; a public name, when it is asked for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """``int(floor(x))``: a position computed from floats, which keep their gradients."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

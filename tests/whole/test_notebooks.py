@@ -1,7 +1,5 @@
 """The notebooks among the examples: they run, and their stored outputs are those of a run."""
 
-from __future__ import annotations
-
 import json
 
 import nbformat

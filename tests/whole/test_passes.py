@@ -13,8 +13,6 @@ backward of a Function keeps inputs and outputs only, and computes the rest agai
 passes that the hand's forward made for what it kept, and no others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The public names: each has a docstring, and an example in it that runs as it stands."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """float32 at logits of several hundred: finite, and equal to float64, forward and backward."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every step of every derivation of the catalog: equal to the one before, by the oracle."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Generated functions in training: half precision, autocast, mixed dtypes."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 
 import pytest

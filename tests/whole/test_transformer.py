@@ -3,8 +3,6 @@
 Ten steps here; in the long campaign, ``python -m pytest -m long``, 200, and two processes.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import warnings

@@ -1,7 +1,5 @@
 """The wheel: built, installed in an environment of its own, and used there."""
 
-from __future__ import annotations
-
 import site
 import sys
 from pathlib import Path

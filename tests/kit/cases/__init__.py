@@ -4,8 +4,6 @@ Each family has ``OWN``, torch's functions where they are not ``torch.<name>``, 
 cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Activations of each element, beside torch.nn.functional."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention, beside torch.nn.functional where it has it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

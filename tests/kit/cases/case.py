@@ -1,7 +1,5 @@
 """A call of a generated function beside torch's own, and tensors to call them on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """Some of the cases of an operation: what is dear is tried on a typical and on an odd one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

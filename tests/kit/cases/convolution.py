@@ -1,7 +1,5 @@
 """Convolutions and pooling."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any

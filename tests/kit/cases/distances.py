@@ -1,7 +1,5 @@
 """Distances and kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Functions of each element, beside torch.<name>."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

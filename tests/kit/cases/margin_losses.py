@@ -1,7 +1,5 @@
 """Losses of what is nearer than a margin, beside torch.nn.functional."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

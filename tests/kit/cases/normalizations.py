@@ -1,7 +1,5 @@
 """Normalizations of a batch, a layer, a group."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any

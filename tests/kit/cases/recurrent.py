@@ -1,7 +1,5 @@
 """One step of a recurrent layer, beside torch's own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any

@@ -1,7 +1,5 @@
 """Recurrences along time, beside loops over its positions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

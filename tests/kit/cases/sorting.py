@@ -1,7 +1,5 @@
 """Operations that sort, beside torch.sort and torch.topk."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

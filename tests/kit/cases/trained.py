@@ -1,7 +1,5 @@
 """What people train with and torch lacks, beside a composition of torch's operations."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ numbers out, somewhere around it; everything else is smooth. So every gradient i
 is a fault.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Iterable

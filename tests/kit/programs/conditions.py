@@ -1,7 +1,5 @@
 """Conditions: on indices, on integers and truth values, on numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from kit.programs.parts import Letter

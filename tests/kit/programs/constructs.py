@@ -1,7 +1,5 @@
 """Which parts of the notation a program has."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

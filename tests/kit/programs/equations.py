@@ -1,7 +1,5 @@
 """Equations: plain ones, winners, truth values, integers, scatters, windows, concatenations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Numbers in terms of letters: arithmetic, functions, reductions, branches."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

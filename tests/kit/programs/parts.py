@@ -1,7 +1,5 @@
 """What random programs are made of: classes of indices, tables, texts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Accesses: tables read at letters in scope, at constants, through integers, or shifted."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

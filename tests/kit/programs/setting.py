@@ -1,7 +1,5 @@
 """What a program starts from: classes of indices with their sizes, inputs, parameters."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

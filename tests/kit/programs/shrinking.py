@@ -1,7 +1,5 @@
 """A failing program made small: the shortest text found that still fails in the same way."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The text of a program as a person would write it with SymPy, read as an operation."""
 
-from __future__ import annotations
-
 from functools import reduce
 from operator import add, mul
 from typing import Any

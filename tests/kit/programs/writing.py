@@ -1,7 +1,5 @@
 """A program's text and arguments."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

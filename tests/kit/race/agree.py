@@ -1,7 +1,5 @@
 """All ways of a row are held to one value and one gradient before any is timed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -8,8 +8,6 @@ the composite on top. The names stand once, at the left of all panels.
 The widths of all texts are measured before the layout, so no name is cut, and ticks keep apart.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The jobs of a race, one by one in a process, or compared and compiled in several."""
 
-from __future__ import annotations
-
 import faulthandler
 import gc
 import multiprocessing

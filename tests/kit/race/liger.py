@@ -4,8 +4,6 @@ They are Triton kernels, for a GPU alone. Its cross-entropy writes over the logi
 and its GEGLU is that of tanh: neither is the operation of a row.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 from kit.race.row import Function

@@ -1,7 +1,5 @@
 """What a way keeps, allocates and touches: counted, so the same on every machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate

@@ -5,8 +5,6 @@ backward as further outputs. As generated functions do, they have ``setup_contex
 vmap, without which torch.func refuses them; torch itself takes more time of a call for it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The results of the race as tables, and as one line for each size and baseline."""
 
-from __future__ import annotations
-
 from statistics import median
 
 from kit.race.row import OURS

@@ -1,7 +1,5 @@
 """A row of the race: an operation, tensors to run it on, and the ways to compute it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs the rows: first what all ways compute, then what they cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial

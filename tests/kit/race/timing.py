@@ -1,7 +1,5 @@
 """Times of several functions, interleaved in one process: the least of several rounds."""
 
-from __future__ import annotations
-
 import gc
 import math
 import time

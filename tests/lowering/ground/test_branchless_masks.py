@@ -1,7 +1,5 @@
 """Masks that follow data select without branches, whatever is selected."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """What a condition excludes reaches nothing: no value, no gradient, no second derivative."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

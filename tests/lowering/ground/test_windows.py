@@ -1,7 +1,5 @@
 """Windows and strided reads in the code, and where what is read goes back to."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Scalar functions are torch's, and a softmax is one call."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from kit.lowered import assert_code, assert_right

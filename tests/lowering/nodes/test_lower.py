@@ -1,7 +1,5 @@
 """The code of a program against the equations it was lowered from, evaluated by the oracle."""
 
-from __future__ import annotations
-
 import ast
 import math
 from typing import Any

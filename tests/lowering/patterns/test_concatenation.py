@@ -1,7 +1,5 @@
 """Windows, pieces and zeros in the code: what is recognised, and that it equals what is not."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Convolutions in the code: what is recognised, and that it equals what is not."""
 
-from __future__ import annotations
-
 import random
 import warnings
 from dataclasses import dataclass, field

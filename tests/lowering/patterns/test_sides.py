@@ -1,7 +1,5 @@
 """Sums over the elements on one side of each bound sort once, for any order and axes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

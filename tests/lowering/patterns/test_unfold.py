@@ -1,7 +1,5 @@
 """Windows that slide: step*place + dilation*within - before, and which index counts them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """The operations of the race: a file a family, each with ``ROWS``."""
 
-from __future__ import annotations
-
 from kit.race.row import Row
 from kit.race.rows import (
     elementwise,

@@ -1,7 +1,5 @@
 """Functions of each element, and activations."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Reads and sums at positions that a tensor says."""
 
-from __future__ import annotations
-
 import torch
 from kit.race.row import Draw, Row
 from torch import Tensor

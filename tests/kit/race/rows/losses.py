@@ -1,7 +1,5 @@
 """Losses, their mean; targets have no gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Elements that only change their places: views, copies, what is cut, padded or joined."""
 
-from __future__ import annotations
-
 import torch
 from kit.race.row import Draw, Row
 from kit.race.rows.elementwise import normal, two

@@ -1,7 +1,5 @@
 """Normalizations, with weight and bias."""
 
-from __future__ import annotations
-
 import torch
 from kit.race.row import Draw, Row
 from kit.race.rows.elementwise import normal

@@ -1,7 +1,5 @@
 """Matrix products, distances and kernels, cells, attention, convolutions and pools."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ As they stand in transformers (LlamaRMSNorm, LlamaMLP, apply_rotary_pos_emb), to
 (sigmoid_focal_loss) and torch_geometric (GCNConv, with the edges normalised before).
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from kit.race.row import Draw, Row

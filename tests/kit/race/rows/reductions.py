@@ -1,7 +1,5 @@
 """Reductions, softmaxes and scans along the last axis."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch
