@@ -98,15 +98,23 @@ def try_all(rows: Iterable[tuple[Any, ...]], test: Callable[..., None]) -> None:
         raise BaseExceptionGroup(f"{len(wrong)} of {count} rows", wrong)
 
 
-def told(table: str) -> list[tuple[str, str]]:
-    """The rows of a table as text: a line, and what is said of it indented below."""
+def listed(table: str) -> list[tuple[str, list[str]]]:
+    """The rows of a table as text: a line, and the lines indented below it.
+
+    Runs of spaces are one space, as at the start of a line that goes on after a backslash.
+    """
     rows: list[tuple[str, list[str]]] = []
     for line in table.splitlines():
         if line.startswith(" "):
-            rows[-1][1].append(line.strip())
-        else:
-            rows.append((line, []))
-    return [(first, " ".join(said)) for first, said in rows]
+            rows[-1][1].append(" ".join(line.split()))
+        elif not line.startswith("#"):
+            rows.append((" ".join(line.split()), []))
+    return rows
+
+
+def told(table: str) -> list[tuple[str, str]]:
+    """The rows of such a table, with what is said below as one text."""
+    return [(first, " ".join(said)) for first, said in listed(table)]
 
 
 def itself(op: Operation) -> list[tuple[()]]:

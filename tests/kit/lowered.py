@@ -28,14 +28,28 @@ def arrays(op: Operation, **given: Any) -> dict[str, Any]:
     return found
 
 
-Lines = str | list[str] | None
-"""One line, several, or none that are said."""
+Sides = tuple[list[str] | None, list[str] | None]
 
 
-def sides(code: Lines | tuple[Lines, Lines]) -> list[list[str] | None]:
-    """Those of the forward and of the backward: what is no pair is of the forward."""
-    both = code if isinstance(code, tuple) else (code, None)
-    return [[side] if isinstance(side, str) else side for side in both]
+def code_table(table: str) -> dict[str, Sides]:
+    """By text, lines of the forward and, indented twice as far, of the backward; none is None.
+
+    A backslash continues a line, and ``#`` starts a remark.
+    """
+    found: dict[str, Sides] = {}
+    for line in table.splitlines():
+        code = " ".join(line.split())
+        if not line.startswith(" "):
+            if not line.startswith("#"):
+                text = code
+                found[text] = (None, None)
+            continue
+        forward, backward = found[text]
+        if line.startswith(" " * 8):
+            found[text] = (forward, [*(backward or []), code])
+        else:
+            found[text] = ([*(forward or []), code], backward)
+    return found
 
 
 def assert_code(

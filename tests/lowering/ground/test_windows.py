@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.each import each_row
-from kit.lowered import assert_code, sides
+from kit.lowered import assert_code, code_table
 from kit.recognised import functions, named, nothing_recognised, results, tensor
 from kit.texts import module, source
 from kit.unwritten import source_without_reuse
@@ -20,57 +20,60 @@ from derive.check import oracle
 from derive.lowering.patterns.unfold import sliding
 from derive.notation.operation import Extent
 
-MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y\ny[n,c,t] = max[k](x[n,c,stride*t+k])"
-DILATED = "op f(x[n,c,u]; kernel=size(k)) -> y\ny[n,c,t] = max[k](x[n,c,t+2*k])"
+MAX = "op f(x[n,c,u]; kernel=size(k), stride=1) -> y; y[n,c,t] = max[k](x[n,c,stride*t+k])"
+DILATED = "op f(x[n,c,u]; kernel=size(k)) -> y; y[n,c,t] = max[k](x[n,c,t+2*k])"
 AVERAGE = (
-    "op f(x[n,c,h,w]; kernel=size(i), stride=1, size(j)=size(i)) -> y\n"
+    "op f(x[n,c,h,w]; kernel=size(i), stride=1, size(j)=size(i)) -> y; "
     "y[n,c,p,q] = mean[i,j](x[n,c,stride*p+i,stride*q+j])"
 )
-BLOCKS = "op f(x[n,u,c]; kernel=size(k)) -> y\ny[n,t,c] = mean[k](x[n,size(k)*t+k,c]**2)"
-SPREAD = "op f(x[n,c,u]; kernel=size(k)) -> y\ny[n,c,t] = mean[k](x[n,c,t+2*k])"
+BLOCKS = "op f(x[n,u,c]; kernel=size(k)) -> y; y[n,t,c] = mean[k](x[n,size(k)*t+k,c]**2)"
+SPREAD = "op f(x[n,c,u]; kernel=size(k)) -> y; y[n,c,t] = mean[k](x[n,c,t+2*k])"
 LARGEST = AVERAGE.replace("mean", "amax")
-LOCAL = "op f(a[n,t,k], x[n,u]) -> y\ny[n,t] = sum[k](a[n,t,k]*x[n,t+k])"
-GROUPS = "op f(x[*p,u,c], v[k]) -> y\ny[*p,t,c] = max[k](v[k]*x[*p,3*t+k,c])"
-SECOND = "op f(x[n,u]) -> y\ny[n,t] = x[n,2*t]"
-GRID = "op f(x[n,h,w]) -> y\ny[n,p,q] = exp(x[n,2*p+1,3*q])"
-LAST = "op f(x[*p,u]) -> y\ny[*p,t] = x[*p,2*t+1]"
-BOTH = "op f(x[u]) -> y\ny[t] = x[2*t]*x[2*t+1]"
-SHUFFLE = "op f(x[n,h,w]; size(i)=2, size(j)=3) -> y\ny[n,i,j,p,q] = x[n,2*p+i,3*q+j]"
-UP = "op f(x[n,t]; size(u)=2*size(t)) -> y\ny[n,u] = sum[t]([u == 2*t]*x[n,t])"
+LOCAL = "op f(a[n,t,k], x[n,u]) -> y; y[n,t] = sum[k](a[n,t,k]*x[n,t+k])"
+GROUPS = "op f(x[*p,u,c], v[k]) -> y; y[*p,t,c] = max[k](v[k]*x[*p,3*t+k,c])"
+SECOND = "op f(x[n,u]) -> y; y[n,t] = x[n,2*t]"
+GRID = "op f(x[n,h,w]) -> y; y[n,p,q] = exp(x[n,2*p+1,3*q])"
+LAST = "op f(x[*p,u]) -> y; y[*p,t] = x[*p,2*t+1]"
+BOTH = "op f(x[u]) -> y; y[t] = x[2*t]*x[2*t+1]"
+SHUFFLE = "op f(x[n,h,w]; size(i)=2, size(j)=3) -> y; y[n,i,j,p,q] = x[n,2*p+i,3*q+j]"
+UP = "op f(x[n,t]; size(u)=2*size(t)) -> y; y[n,u] = sum[t]([u == 2*t]*x[n,t])"
 
-CODE = {
-    MAX: (
-        [
-            "max_of_x = x.unfold(2, kernel, stride).max(3)",
-            "y = max_of_x.values",
-            "winner = max_of_x.indices",
-        ],
-        (
-            "grad_x = G.new_zeros(x_shape).scatter_add(2, "
-            "winner + stride * torch.arange(G.shape[2], device=G.device), G)"
-        ),
-    ),
-    DILATED: [
-        "max_of_x = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3)",
-        "y = max_of_x.values",
-        "winner = max_of_x.indices",
-    ],
-    AVERAGE: "y = torch.nn.functional.avg_pool2d(x, kernel, stride)",
-    BLOCKS: "y = torch.nn.functional.avg_pool1d(x.square().mT, kernel).mT",
-    SPREAD: "y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].mean(3)",
-    LARGEST: "top = x.unfold(2, kernel, stride).unfold(3, kernel, stride).amax((4, 5))",
-    LOCAL: None,
-    GROUPS: None,
-    SECOND: "y = x[:, ::2]",
-    GRID: "y = x[:, 1::2][:, :, ::3].exp()",
-    LAST: "y = x[..., 1::2]",
-    BOTH: "y = x[::2].narrow(0, 0, (x.shape[0] - 2) // 2 + 1) * x[1::2]",
-    SHUFFLE: None,
-    UP: (
-        ("y = x.new_zeros((x.shape[0], 2 * x.shape[1])).slice_scatter(x, 1, 0, 2 * x.shape[1], 2)"),
-        "grad_x = G[:, ::2]",
-    ),
-}
+CODE = code_table(
+    f"""\
+{MAX}
+    max_of_x = x.unfold(2, kernel, stride).max(3)
+    y = max_of_x.values
+    winner = max_of_x.indices
+        grad_x = G.new_zeros(x_shape).scatter_add(2, winner + stride * torch.arange(G.shape[2], \
+          device=G.device), G)
+{DILATED}
+    max_of_x = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].max(3)
+    y = max_of_x.values
+    winner = max_of_x.indices
+{AVERAGE}
+    y = torch.nn.functional.avg_pool2d(x, kernel, stride)
+{BLOCKS}
+    y = torch.nn.functional.avg_pool1d(x.square().mT, kernel).mT
+{SPREAD}
+    y = x.unfold(2, 2 * kernel - 1, 1)[..., ::2].mean(3)
+{LARGEST}
+    top = x.unfold(2, kernel, stride).unfold(3, kernel, stride).amax((4, 5))
+{LOCAL}
+{GROUPS}
+{SECOND}
+    y = x[:, ::2]
+{GRID}
+    y = x[:, 1::2][:, :, ::3].exp()
+{LAST}
+    y = x[..., 1::2]
+{BOTH}
+    y = x[::2].narrow(0, 0, (x.shape[0] - 2) // 2 + 1) * x[1::2]
+{SHUFFLE}
+{UP}
+    y = x.new_zeros((x.shape[0], 2 * x.shape[1])).slice_scatter(x, 1, 0, 2 * x.shape[1], 2)
+        grad_x = G[:, ::2]
+"""
+)
 
 SMALL = {
     MAX: ([(2, 1, 8)], {"kernel": 3, "stride": 2}),
@@ -92,7 +95,7 @@ SMALL = {
 
 @pytest.mark.parametrize("text", CODE, ids=named)
 def test_the_code_that_an_expert_writes(text):
-    assert_code(text, *sides(CODE[text]))
+    assert_code(text, *CODE[text])
     assert "index_select" not in "".join(functions(source_without_reuse(parse(text)))[0])
 
 

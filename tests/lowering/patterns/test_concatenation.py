@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from kit.each import each_row, some_now
-from kit.lowered import assert_code, sides
+from kit.lowered import assert_code, code_table
 from kit.rows import without
 from kit.runs import random_runs
 from kit.texts import module, source
@@ -17,118 +17,99 @@ from derive.check import oracle
 from derive.check.checks import QUICK, VALUES, checks_of
 from derive.pipeline import derive_option
 
-CAT = "op f(a[n,i], b[n,j]) -> y\ny[n,m] = concat[m](a[n,m], b[n,m])"
-UNCUT = "op f(x[t], z[s]) -> y\ny[t] = [t < size(s)]*x[t]*z[0]"
-CODE = {
-    CAT: (
-        "y = torch.cat((a, b), 1)",
-        ["grad_a = G.narrow(1, 0, a_shape[1])", "grad_b = G.narrow(1, a_shape[1], b_shape[1])"],
-    ),
-    "op f(a[i], b[j], c[k]) -> y\ny[m] = concat[m](a[m], exp(b[m]), 2*c[m])": (
-        "y = torch.cat((a, b.exp(), 2 * c), 0)"
-    ),
-    "op f(a[*p,i,q], b[*p,j,q]) -> y\ny[*p,m,q] = concat[m](a[*p,m,q], b[*p,m,q])": (
-        "y = torch.cat((a, b), -2)",
-        [
-            "grad_a = G.narrow(-2, 0, a_shape[-2])",
-            "grad_b = G.narrow(-2, a_shape[-2], b_shape[-2])",
-        ],
-    ),
-    "op f(a[n,i]) -> y\ny[n,m] = concat[m](a[n,m], a[n,m])": (
-        "y = torch.cat((a, a), 1)",
-        "grad_a = G.narrow(1, 0, a_shape[1]) + G.narrow(1, a_shape[1], a_shape[1])",
-    ),
-    # What lacks an axis is spread over it; a number is a tensor of its piece.
-    "op f(a[n,i], b[j]) -> y\ny[n,m] = concat[m](a[n,m], b[m])": (
-        "y = torch.cat((a, b.expand((a.shape[0], b.shape[0]))), 1)",
-        [
-            "grad_a = G.narrow(1, 0, a_shape[1])",
-            "grad_b = G.narrow(1, a_shape[1], b_shape[0]).sum(0)",
-        ],
-    ),
-    "op f(a[i], b[j]) -> y\ny[m] = concat[m](a[m], 0*b[m] + 3)": (
-        "y = torch.nn.functional.pad(a, (0, b.shape[0]), value=3)"
-    ),
-    "op f(a[i], b[j]) -> y\ny[m] = concat[m](a[m], 0*b[m])": (
-        "y = torch.nn.functional.pad(a, (0, b.shape[0]))"
-    ),
-    # A reduction is made of its piece alone.
-    "op f(a[i,d], b[j,d], c[k]) -> y\n"
-    "y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])": [
-        "lse2 = torch.logsumexp(b, 1)",
-        "y = torch.cat((c, torch.logsumexp(a, 1), c[0] * (lse2 + c[0])), 0)",
-    ],
-    # What all pieces have in common is outside.
-    "op f(a[i], b[j], w[m]) -> y\nh[m] = concat[m](a[m], b[m])\ny[m] = w[m]*h[m]": [
-        "h = torch.cat((a, b), 0)",
-        "y = w * h",
-    ],
-    "op f(a[n,i], b[n,j], W[o,k]) -> y\nh[n,m] = concat[m](a[n,m], b[n,m])\n"
-    "y[n,o] = sum[m](h[n,m]*W[o,m])": (
-        ["h = torch.cat((a, b), 1)", "y = h @ W.mT"],
-        [
-            "grad_h = G @ W",
-            "grad_a = grad_h.narrow(1, 0, a_shape[1])",
-            "grad_b = grad_h.narrow(1, a_shape[1], b_shape[1])",
-            "h = torch.cat((a, b), 1)",
-            "grad_W = G.mT @ h",
-        ],
-    ),
-    "op f(a[n,i], b[n,j], W[o,k]) -> y\nh[n,m] = concat[m](a[n,m], b[n,m])\n"
-    "y[n,o] = sum[m | m < size(i)](h[n,m]*W[o,m])": [
-        "h = torch.cat((a, b), 1)",
-        "y = h.narrow(1, 0, a.shape[1]) @ W.narrow(1, 0, a.shape[1]).mT",
-    ],
-    "y[u] = x[u+1] - x[u]": (
-        "y = x.narrow(0, 1, x.shape[0] - 1) - x.narrow(0, 0, x.shape[0] - 1)",
-        [
-            "padded_G = torch.nn.functional.pad(G, (1, 0))",
-            "grad_x = padded_G - torch.nn.functional.pad(G, (0, 1))",
-        ],
-    ),
-    # What only rearranges has the backward of torch itself.
-    "op f(x[n,t]) -> y\ny[n,u] = x[n,u+2]": "y = x.narrow(1, 2, x.shape[1] - 2)",
-    "op f(x[t,n]) -> y\ny[u,n] = x[u+2,n]": "y = x.narrow(0, 2, x.shape[0] - 2)",
-    "op f(x[*p,t,*q]; dim=axis(t)) -> y\ny[*p,t,*q] = x[*p,size(t)-1-t,*q]": (
-        "y = x.flip(dim)",
-        "grad_x = G.flip(dim)",
-    ),
-    "op f(x[t]) -> y\ny[u] = x[size(t)-3-u]": "y = x.narrow(0, 0, x.shape[0] - 2).flip(0)",
-    # A shift leaves the axis by as much as it is: no mask, and right where the axis is shorter.
-    "op f(x[t]) -> y\ny[t] = where(t >= 2, x[t-2], 0)": (
-        "y = rt.window(x, 0, -2, x.shape[0])",
-        "grad_x = rt.window(G, 0, 2, G.shape[0])",
-    ),
-    # A number outside is what torch pads with.
-    "op f(x[*p,t,*q]; s=1, v=0, dim=axis(t)) -> y\n"
-    "y[*p,t,*q] = where(s <= t and t < size(t) + s, x[*p,t - s,*q], v)": (
-        "y = rt.window(x, dim, -s, x.shape[dim], v)",
-        "grad_x = rt.window(G, dim, s, G.shape[dim])",
-    ),
-    "op f(x[n,t]; v=0, size(m)=size(t) + 5) -> y\n"
-    "y[n,m] = where(m < 2 or m >= size(t) + 2, 1 - v, x[n,m - 2])": (
-        "y = torch.nn.functional.pad(x, (2, 3), value=1 - v)",
-        "grad_x = G.narrow(1, 2, x_shape[1])",
-    ),
-    "op f(x[n,t]; size(m)=size(t) + 5) -> y\n"
-    "y[n,m] = where(m < 3 or m >= size(t) + 2, 7, x[n,m - 2])": [
-        "positions_of_x = torch.arange(x.shape[1] + 5, device=x.device)",
-        "y = torch.where((positions_of_x < 3) | (positions_of_x >= 2 + x.shape[1]), 7, "
-        "torch.nn.functional.pad(x, (2, 3)))",
-    ],
-    # A mask stays where the condition says less than the axis, or something else is read.
-    "op f(x[t]) -> y\ny[t] = where(t >= 3, x[t-2], 0)": (
-        "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 3, "
-        "rt.window(x, 0, -2, x.shape[0]), 0)"
-    ),
-    "op f(x[t], z[t]) -> y\ny[t] = where(t >= 1, x[t-1]*z[t], 0)": (
-        "y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, "
-        "rt.window(x, 0, -1, x.shape[0]) * z, 0)"
-    ),
-    # Nothing says where a parameter or a free size cuts an axis.
-    UNCUT: "y = torch.where(torch.arange(x.shape[0], device=x.device) < z.shape[0], z[0] * x, 0)",
-    "y[t] = x[2*t+1]": "y = x[1::2]",
-}
+CAT = "op f(a[n,i], b[n,j]) -> y; y[n,m] = concat[m](a[n,m], b[n,m])"
+UNCUT = "op f(x[t], z[s]) -> y; y[t] = [t < size(s)]*x[t]*z[0]"
+CODE = code_table(
+    f"""\
+{CAT}
+    y = torch.cat((a, b), 1)
+        grad_a = G.narrow(1, 0, a_shape[1])
+        grad_b = G.narrow(1, a_shape[1], b_shape[1])
+op f(a[i], b[j], c[k]) -> y; y[m] = concat[m](a[m], exp(b[m]), 2*c[m])
+    y = torch.cat((a, b.exp(), 2 * c), 0)
+op f(a[*p,i,q], b[*p,j,q]) -> y; y[*p,m,q] = concat[m](a[*p,m,q], b[*p,m,q])
+    y = torch.cat((a, b), -2)
+        grad_a = G.narrow(-2, 0, a_shape[-2])
+        grad_b = G.narrow(-2, a_shape[-2], b_shape[-2])
+op f(a[n,i]) -> y; y[n,m] = concat[m](a[n,m], a[n,m])
+    y = torch.cat((a, a), 1)
+        grad_a = G.narrow(1, 0, a_shape[1]) + G.narrow(1, a_shape[1], a_shape[1])
+# What lacks an axis is spread over it; a number is a tensor of its piece.
+op f(a[n,i], b[j]) -> y; y[n,m] = concat[m](a[n,m], b[m])
+    y = torch.cat((a, b.expand((a.shape[0], b.shape[0]))), 1)
+        grad_a = G.narrow(1, 0, a_shape[1])
+        grad_b = G.narrow(1, a_shape[1], b_shape[0]).sum(0)
+op f(a[i], b[j]) -> y; y[m] = concat[m](a[m], 0*b[m] + 3)
+    y = torch.nn.functional.pad(a, (0, b.shape[0]), value=3)
+op f(a[i], b[j]) -> y; y[m] = concat[m](a[m], 0*b[m])
+    y = torch.nn.functional.pad(a, (0, b.shape[0]))
+# A reduction is made of its piece alone.
+op f(a[i,d], b[j,d], c[k]) -> y; \
+  y[m] = concat[m](c[m], logsumexp[d](a[m,d]), logsumexp[d](b[m,d] + c[0])*c[0])
+    lse2 = torch.logsumexp(b, 1)
+    y = torch.cat((c, torch.logsumexp(a, 1), c[0] * (lse2 + c[0])), 0)
+# What all pieces have in common is outside.
+op f(a[i], b[j], w[m]) -> y; h[m] = concat[m](a[m], b[m]); y[m] = w[m]*h[m]
+    h = torch.cat((a, b), 0)
+    y = w * h
+op f(a[n,i], b[n,j], W[o,k]) -> y; h[n,m] = concat[m](a[n,m], b[n,m]); \
+  y[n,o] = sum[m](h[n,m]*W[o,m])
+    h = torch.cat((a, b), 1)
+    y = h @ W.mT
+        grad_h = G @ W
+        grad_a = grad_h.narrow(1, 0, a_shape[1])
+        grad_b = grad_h.narrow(1, a_shape[1], b_shape[1])
+        h = torch.cat((a, b), 1)
+        grad_W = G.mT @ h
+op f(a[n,i], b[n,j], W[o,k]) -> y; h[n,m] = concat[m](a[n,m], b[n,m]); \
+  y[n,o] = sum[m | m < size(i)](h[n,m]*W[o,m])
+    h = torch.cat((a, b), 1)
+    y = h.narrow(1, 0, a.shape[1]) @ W.narrow(1, 0, a.shape[1]).mT
+y[u] = x[u+1] - x[u]
+    y = x.narrow(0, 1, x.shape[0] - 1) - x.narrow(0, 0, x.shape[0] - 1)
+        padded_G = torch.nn.functional.pad(G, (1, 0))
+        grad_x = padded_G - torch.nn.functional.pad(G, (0, 1))
+# What only rearranges has the backward of torch itself.
+op f(x[n,t]) -> y; y[n,u] = x[n,u+2]
+    y = x.narrow(1, 2, x.shape[1] - 2)
+op f(x[t,n]) -> y; y[u,n] = x[u+2,n]
+    y = x.narrow(0, 2, x.shape[0] - 2)
+op f(x[*p,t,*q]; dim=axis(t)) -> y; y[*p,t,*q] = x[*p,size(t)-1-t,*q]
+    y = x.flip(dim)
+        grad_x = G.flip(dim)
+op f(x[t]) -> y; y[u] = x[size(t)-3-u]
+    y = x.narrow(0, 0, x.shape[0] - 2).flip(0)
+# A shift leaves the axis by as much as it is: no mask, and right where the axis is shorter.
+op f(x[t]) -> y; y[t] = where(t >= 2, x[t-2], 0)
+    y = rt.window(x, 0, -2, x.shape[0])
+        grad_x = rt.window(G, 0, 2, G.shape[0])
+# A number outside is what torch pads with.
+op f(x[*p,t,*q]; s=1, v=0, dim=axis(t)) -> y; \
+  y[*p,t,*q] = where(s <= t and t < size(t) + s, x[*p,t - s,*q], v)
+    y = rt.window(x, dim, -s, x.shape[dim], v)
+        grad_x = rt.window(G, dim, s, G.shape[dim])
+op f(x[n,t]; v=0, size(m)=size(t) + 5) -> y; \
+  y[n,m] = where(m < 2 or m >= size(t) + 2, 1 - v, x[n,m - 2])
+    y = torch.nn.functional.pad(x, (2, 3), value=1 - v)
+        grad_x = G.narrow(1, 2, x_shape[1])
+op f(x[n,t]; size(m)=size(t) + 5) -> y; y[n,m] = where(m < 3 or m >= size(t) + 2, 7, x[n,m - 2])
+    positions_of_x = torch.arange(x.shape[1] + 5, device=x.device)
+    y = torch.where((positions_of_x < 3) | (positions_of_x >= 2 + x.shape[1]), 7, \
+      torch.nn.functional.pad(x, (2, 3)))
+# A mask stays where the condition says less than the axis, or something else is read.
+op f(x[t]) -> y; y[t] = where(t >= 3, x[t-2], 0)
+    y = torch.where(torch.arange(x.shape[0], device=x.device) >= 3, rt.window(x, 0, -2, \
+      x.shape[0]), 0)
+op f(x[t], z[t]) -> y; y[t] = where(t >= 1, x[t-1]*z[t], 0)
+    y = torch.where(torch.arange(x.shape[0], device=x.device) >= 1, rt.window(x, 0, -1, \
+      x.shape[0]) * z, 0)
+# Nothing says where a parameter or a free size cuts an axis.
+{UNCUT}
+    y = torch.where(torch.arange(x.shape[0], device=x.device) < z.shape[0], z[0] * x, 0)
+y[t] = x[2*t+1]
+    y = x[1::2]
+"""
+)
 
 
 def named(text: str) -> str:
@@ -137,7 +118,7 @@ def named(text: str) -> str:
 
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
-    assert_code(text, *sides(CODE[text]))
+    assert_code(text, *CODE[text])
 
 
 def test_the_catalogs_concat_is_torchs():

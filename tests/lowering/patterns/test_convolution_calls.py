@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from kit.each import each_row, some_now
-from kit.lowered import assert_code, sides
+from kit.lowered import assert_code, code_table
 from kit.recognised import functions, named, nothing_recognised, results, tensor
 from kit.texts import module, source
 from kit.unwritten import source_without_reuse
@@ -170,135 +170,120 @@ def random_convolution(seed: int, sample: int = 0) -> Convolution:
 
 VALID = "y[n,o,t] = sum[c,k](x[n,c,t+k]*w[o,c,k])"
 STRIDED = (
-    "op f(x[n,c,u], w[o,c,k]; stride=1, dilation=1) -> y\n"
+    "op f(x[n,c,u], w[o,c,k]; stride=1, dilation=1) -> y; "
     "y[n,o,t] = sum[c,k](x[n,c,stride*t+dilation*k]*w[o,c,k])"
 )
 PADDED = (
     "op f(x[n,c,u], w[o,c,k]; stride=1, padding=0, dilation=1, "
-    "size(t)=floor((size(u)+2*padding-dilation*(size(k)-1)-1)/stride)+1) -> y\n"
+    "size(t)=floor((size(u)+2*padding-dilation*(size(k)-1)-1)/stride)+1) -> y; "
     "y[n,o,t] = sum[c,k]([0 <= stride*t+dilation*k-padding < size(u)]"
     "*x[n,c,stride*t+dilation*k-padding]*w[o,c,k])"
 )
 IMAGE = (
-    "op f(x[n,c,h,w], W[o,c,i,j]; stride=1) -> y\n"
+    "op f(x[n,c,h,w], W[o,c,i,j]; stride=1) -> y; "
     "y[n,o,p,q] = sum[c,i,j](x[n,c,stride*p+i,stride*q+j]*W[o,c,i,j])"
 )
 VOLUME = (
-    "op f(x[n,c,d,h,w], W[o,c,i,j,k]) -> y\n"
+    "op f(x[n,c,d,h,w], W[o,c,i,j,k]) -> y; "
     "y[n,o,p,q,r] = sum[c,i,j,k](x[n,c,2*p+i,q+j,r+2*k]*W[o,c,i,j,k])"
 )
-DEPTHWISE = "op f(x[n,c,h,w], W[c,i,j]) -> y\ny[n,c,p,q] = sum[i,j](x[n,c,p+i,q+j]*W[c,i,j])"
+DEPTHWISE = "op f(x[n,c,h,w], W[c,i,j]) -> y; y[n,c,p,q] = sum[i,j](x[n,c,p+i,q+j]*W[c,i,j])"
 GROUPED = (
-    "op f(x[n,(g c),u], W[(g o),c,k]; groups=size(g)) -> y\n"
+    "op f(x[n,(g c),u], W[(g o),c,k]; groups=size(g)) -> y; "
     "y[n,(g o),t] = sum[c,k](x[n,(g c),t+k]*W[(g o),c,k])"
 )
-CAUSAL = "op f(x[n,c,t], w[o,c,k]) -> y\ny[n,o,t] = sum[c,k](where(t >= k, x[n,c,t-k]*w[o,c,k], 0))"
+CAUSAL = "op f(x[n,c,t], w[o,c,k]) -> y; y[n,o,t] = sum[c,k](where(t >= k, x[n,c,t-k]*w[o,c,k], 0))"
 SAME = (
-    "op f(x[n,c,t], w[o,c,k]) -> y\n"
+    "op f(x[n,c,t], w[o,c,k]) -> y; "
     "y[n,o,t] = sum[c,k]([0 <= t+k-1 < size(t)]*x[n,c,t+k-1]*w[o,c,k])"
 )
 SAME_OF_3 = SAME.replace("w[o,c,k])", "w[o,c,k]; size(k)=3)", 1)
 TRANSPOSED = (
-    "op f(x[n,o,t], w[o,c,k]; stride=1, size(u)=(size(t)-1)*stride+size(k)) -> y\n"
+    "op f(x[n,o,t], w[o,c,k]; stride=1, size(u)=(size(t)-1)*stride+size(k)) -> y; "
     "y[n,c,u] = sum[o,t,k]([u == stride*t+k]*x[n,o,t]*w[o,c,k])"
 )
 CROPPED = (
-    "op f(x[n,o,t], w[o,c,k], z[u]) -> y\n"
+    "op f(x[n,o,t], w[o,c,k], z[u]) -> y; "
     "y[n,c,u] = z[u]*sum[o,t,k]([u == 2*t+k-1]*x[n,o,t]*w[o,c,k])"
 )
-MANY = "op f(x[n,m,c,u], w[k,o,c]) -> y\ny[t,n,m,o] = sum[c,k](x[n,m,c,2*t+k+1]*w[k,o,c])"
-BARE = "op f(x[u], w[k]) -> y\ny[t] = sum[k](x[t+k]*w[k])"
+MANY = "op f(x[n,m,c,u], w[k,o,c]) -> y; y[t,n,m,o] = sum[c,k](x[n,m,c,2*t+k+1]*w[k,o,c])"
+BARE = "op f(x[u], w[k]) -> y; y[t] = sum[k](x[t+k]*w[k])"
 INSIDE = (
-    "op f(x[n,c,u], m[n,c], w[o,c,k]) -> y\ny[n,o,t] = sum[c,k](exp(x[n,c,t+k]-m[n,c])*w[o,c,k])"
+    "op f(x[n,c,u], m[n,c], w[o,c,k]) -> y; y[n,o,t] = sum[c,k](exp(x[n,c,t+k]-m[n,c])*w[o,c,k])"
 )
 MASKED = (
-    "op f(x[c,u], w[c,k], m[u]: bool; size(t)=size(u)-size(k)+3) -> y\n"
+    "op f(x[c,u], w[c,k], m[u]: bool; size(t)=size(u)-size(k)+3) -> y; "
     "y[t] = sum[c,k]([0<=t+k-1 and t+k-1<size(u) and m[t+k-1]]*x[c,t+k-1]*w[c,k])"
 )
-RELU = "op f(x[n,c,u], w[o,c,k], b[o]) -> y\ny[n,o,t] = relu(b[o] + sum[c,k](x[n,c,t+k]*w[o,c,k]))"
-BLURRED = "op f(x[n,u], g[k]) -> y\ny[n,t] = sum[k](g[k]*x[n,2*t+k])"
+RELU = "op f(x[n,c,u], w[o,c,k], b[o]) -> y; y[n,o,t] = relu(b[o] + sum[c,k](x[n,c,t+k]*w[o,c,k]))"
+BLURRED = "op f(x[n,u], g[k]) -> y; y[n,t] = sum[k](g[k]*x[n,2*t+k])"
 SIMILAR = (
-    "op f(x[n,u], z[n,u], g[k]) -> y\nm[n,t] = sum[k](g[k]*x[n,t+k])\n"
-    "c[n,t] = sum[k](g[k]*x[n,t+k]*z[n,t+k])\ny[n,t] = m[n,t]*exp(c[n,t])"
+    "op f(x[n,u], z[n,u], g[k]) -> y; m[n,t] = sum[k](g[k]*x[n,t+k]); "
+    "c[n,t] = sum[k](g[k]*x[n,t+k]*z[n,t+k]); y[n,t] = m[n,t]*exp(c[n,t])"
 )
 
-CODE = {
-    VALID: (
-        "y = torch.nn.functional.conv1d(x, w)",
-        [
-            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G)",
-        ],
-    ),
-    STRIDED: (
-        "y = torch.nn.functional.conv1d(x, w, stride=stride, dilation=dilation)",
-        [
-            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, stride=stride, dilation=dilation)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, stride=stride, dilation=dilation)",
-        ],
-    ),
-    PADDED: (
-        "y = torch.nn.functional.conv1d(x, w, stride=stride, padding=padding, dilation=dilation)",
-        [
-            "grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, "
-            "stride=stride, padding=padding, dilation=dilation)",
-            "grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, "
-            "stride=stride, padding=padding, dilation=dilation)",
-        ],
-    ),
-    IMAGE: (
-        "y = torch.nn.functional.conv2d(x, W, stride=stride)",
-        [
-            "grad_x = torch.nn.grad.conv2d_input(x_shape, W, G, stride=stride)",
-            "grad_W = torch.nn.grad.conv2d_weight(x, W_shape, G, stride=stride)",
-        ],
-    ),
-    VOLUME: "y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))",
-    DEPTHWISE: "y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])",
-    GROUPED: "y = torch.nn.functional.conv1d(x, W, groups=groups)",
-    # Zeros on one side are put there first; a kernel that counts down is turned.
-    CAUSAL: (
-        (
-            "y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, "
-            "(w.shape[2] - 1, 0)), w.flip(2))"
-        ),
-        [
-            "grad_x = torch.nn.functional.conv1d(torch.nn.functional.pad(G, (0, "
-            "w_shape[2] - 1)), w.transpose(0, 1))",
-            "grad_w = torch.nn.grad.conv1d_weight(torch.nn.functional.pad(x, "
-            "(w_shape[2] - 1, 0)), w_shape, G).flip(2)",
-        ],
-    ),
-    SAME: "y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (1, w.shape[2] - 2)), w)",
-    SAME_OF_3: "y = torch.nn.functional.conv1d(x, w, padding=1)",
-    TRANSPOSED: (
-        "y = torch.nn.functional.conv_transpose1d(x, w, stride=stride)",
-        [
-            "grad_x = torch.nn.functional.conv1d(G, w, stride=stride)",
-            "grad_w = torch.nn.grad.conv1d_weight(G, w_shape, x, stride=stride)",
-        ],
-    ),
-    CROPPED: None,
-    MANY: None,
-    BARE: None,
-    # What windows read is computed once for each value, and so is its derivative.
-    INSIDE: "y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)",
-    MASKED: (
-        "y = torch.nn.functional.conv1d(rt.where(m, x, 0), w.unsqueeze(0), padding=1).squeeze(0)"
-    ),
-    RELU: "y = torch.nn.functional.conv1d(x, w, b).relu()",
-    # Of one channel, each of the batch is one.
-    BLURRED: (
-        "y = rt.conv_single_channel(x.unsqueeze(1), "
-        "g.unsqueeze(0).unsqueeze(1), stride=2).squeeze(1)"
-    ),
-    SIMILAR: None,
-}
+CODE = code_table(
+    f"""\
+{VALID}
+    y = torch.nn.functional.conv1d(x, w)
+        grad_x = torch.nn.grad.conv1d_input(x_shape, w, G)
+        grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G)
+{STRIDED}
+    y = torch.nn.functional.conv1d(x, w, stride=stride, dilation=dilation)
+        grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, stride=stride, dilation=dilation)
+        grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, stride=stride, dilation=dilation)
+{PADDED}
+    y = torch.nn.functional.conv1d(x, w, stride=stride, padding=padding, dilation=dilation)
+        grad_x = torch.nn.grad.conv1d_input(x_shape, w, G, stride=stride, padding=padding, \
+          dilation=dilation)
+        grad_w = torch.nn.grad.conv1d_weight(x, w_shape, G, stride=stride, padding=padding, \
+          dilation=dilation)
+{IMAGE}
+    y = torch.nn.functional.conv2d(x, W, stride=stride)
+        grad_x = torch.nn.grad.conv2d_input(x_shape, W, G, stride=stride)
+        grad_W = torch.nn.grad.conv2d_weight(x, W_shape, G, stride=stride)
+{VOLUME}
+    y = torch.nn.functional.conv3d(x, W, stride=(2, 1, 1), dilation=(1, 1, 2))
+{DEPTHWISE}
+    y = torch.nn.functional.conv2d(x, W.unsqueeze(1), groups=x.shape[1])
+{GROUPED}
+    y = torch.nn.functional.conv1d(x, W, groups=groups)
+# Zeros on one side are put there first; a kernel that counts down is turned.
+{CAUSAL}
+    y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (w.shape[2] - 1, 0)), w.flip(2))
+        grad_x = torch.nn.functional.conv1d(torch.nn.functional.pad(G, (0, w_shape[2] - 1)), \
+          w.transpose(0, 1))
+        grad_w = torch.nn.grad.conv1d_weight(torch.nn.functional.pad(x, (w_shape[2] - 1, 0)), \
+          w_shape, G).flip(2)
+{SAME}
+    y = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (1, w.shape[2] - 2)), w)
+{SAME_OF_3}
+    y = torch.nn.functional.conv1d(x, w, padding=1)
+{TRANSPOSED}
+    y = torch.nn.functional.conv_transpose1d(x, w, stride=stride)
+        grad_x = torch.nn.functional.conv1d(G, w, stride=stride)
+        grad_w = torch.nn.grad.conv1d_weight(G, w_shape, x, stride=stride)
+{CROPPED}
+{MANY}
+{BARE}
+# What windows read is computed once for each value, and so is its derivative.
+{INSIDE}
+    y = torch.nn.functional.conv1d((x - m.unsqueeze(2)).exp(), w)
+{MASKED}
+    y = torch.nn.functional.conv1d(rt.where(m, x, 0), w.unsqueeze(0), padding=1).squeeze(0)
+{RELU}
+    y = torch.nn.functional.conv1d(x, w, b).relu()
+# Of one channel, each of the batch is one.
+{BLURRED}
+    y = rt.conv_single_channel(x.unsqueeze(1), g.unsqueeze(0).unsqueeze(1), stride=2).squeeze(1)
+{SIMILAR}
+"""
+)
 
 
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
-    assert_code(text, *sides(CODE[text]))
+    assert_code(text, *CODE[text])
     assert "conv" in "".join(functions(source_without_reuse(parse(text)))[0])
 
 
