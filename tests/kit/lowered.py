@@ -8,6 +8,7 @@ from kit.lines import made, run
 from kit.recognised import functions
 from kit.unwritten import source_without_reuse
 
+from derive.algebra.expr import Access, walk
 from derive.notation.operation import Operation
 
 COUNTS = (3, 2, 4, 5, 6, 7)
@@ -17,14 +18,26 @@ LONG = 9
 
 
 def arrays(op: Operation, **given: Any) -> dict[str, Any]:
-    """An array for each input of single indices; those of integers are given."""
+    """An array for each input of single indices.
+
+    Of positions some are there twice; of integers that are only compared some are no position.
+    """
     rng = np.random.default_rng(1)
     names = [e.name for e in op.extents if e.sources]
     sizes = {**dict(zip(names, COUNTS, strict=False)), "u": LONG}
+    read = [a for e in op.equations for a in walk(e.body) if isinstance(a, Access)]
+    inner = (i for a in read for p in a.positions for i in walk(p))
+    positions = {i.tensor for i in inner if isinstance(i, Access)}
     found = {}
     for t in op.inputs:
         shape = [sizes[axis.extent] for axis in t.axes if t.name not in given]
-        found[t.name] = given[t.name] if t.name in given else rng.uniform(0.5, 1.5, shape)
+        if t.name in given:
+            found[t.name] = given[t.name]
+        elif t.kind == "float":
+            found[t.name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            low, high = (0, 2) if t.kind == "bool" or t.name in positions else (-1, 4)
+            found[t.name] = rng.integers(low, high, shape).astype(t.kind)
     return found
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from kit.lowered import assert_code, assert_right
 
 from derive.program import torch_printer
 from derive.program.cse import is_lazy, is_put_off, may_fail, under_own_tests
@@ -300,26 +299,6 @@ def test_a_reduction_with_and_without_its_axis_is_one():
     assert_same(lines, made)
     alone = tidy(lines[1:], set(TAKEN))
     assert not any("squeeze(0, " in text(line.code) for line in alone)
-
-
-ADDED = "op f(A[i,k], B[k,j], C[i,j]) -> y\ny[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j])"
-
-
-def test_an_added_product_is_one_call():
-    assert_code(
-        ADDED,
-        ["y = torch.addmm(C, A, B, alpha=2)"],
-        ["grad_A = 2 * (G @ B.mT)", "grad_B = 2 * (A.mT @ G)", "grad_C = G"],
-    )
-    assert_right(ADDED)
-
-
-def test_a_product_that_is_read_twice_is_spelled_out():
-    text = (
-        "op f(A[i,k], B[k,j], C[i,j]) -> y, z\n"
-        "z[i,j] = sum[k](A[i,k]*B[k,j])\ny[i,j] = C[i,j] + z[i,j]"
-    )
-    assert_code(text, ["z = A @ B", "y = C + z"])
 
 
 p, x, T = Name("p"), Name("x"), Name("T")

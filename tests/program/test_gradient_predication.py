@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kit.lowered import assert_code
 
 import derive
 from derive.api import source
@@ -247,9 +246,6 @@ def test_the_names_of_a_line_are_found_in_deep_code():
     assert set(names_in(code)) == {"x", "y"}
 
 
-SCORED = "op f(x[i,j], w[i,j]) -> y\ny[i] = sum[j](log_softmax[j](x[i,j])*w[i,j])"
-
-
 def test_a_softmax_beside_a_log_softmax_is_its_exponential():
     both = (
         "op f(x[i,j]) -> y\n"
@@ -259,10 +255,6 @@ def test_a_softmax_beside_a_log_softmax_is_its_exponential():
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     want = -(torch.softmax(x, 1) * torch.log_softmax(x, 1)).sum(1)
     torch.testing.assert_close(derive.load(derive.parse(both))(x), want)
-
-
-def test_one_alone_is_as_it_is():
-    assert_code(SCORED, ["y = (w * torch.log_softmax(x, 1)).sum(1)"])
 
 
 def test_what_is_read_before_it_is_made():

@@ -1,7 +1,5 @@
 """Summed axes stand where the largest tensor has them, so that little is moved."""
 
-from kit.lowered import assert_code, assert_right
-
 from derive.algebra.expr import Access, Index, Mul
 from derive.algebra.substitution import rename_apart
 from derive.lowering.ground.axis_order import binders_for_axis, renaming, with_binders
@@ -19,12 +17,6 @@ def test_binders_are_apart_from_what_stands_around():
     assert other.name != "k" and other.extent == "k"
     assert rename_apart((k,), (i,)) == (k,)
     assert renaming((k,), (other,)) == {k: other}
-
-
-def test_a_product_is_summed_where_it_stands():
-    text = "op f(A[i,k], B[i,j,k]) -> y\ny[i,j] = sum[k](A[i,k]*B[i,j,k])"
-    assert_code(text, ["y = (A.unsqueeze(1) * B).sum(2)"])
-    assert_right(text)
 
 
 def test_what_is_placed_along_an_axis_stands_where_it_stood():

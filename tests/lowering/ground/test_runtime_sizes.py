@@ -1,31 +1,12 @@
 """Sizes are read off the tensor at hand."""
 
 from kit.each import each_row
-from kit.lowered import assert_code, assert_right
+from kit.lowered import assert_right
 from kit.texts import source
 
 from derive import parse
 from derive.algebra.expr import Index
 from derive.lowering.ground.runtime_sizes import axes_of
-
-
-def test_a_size_is_read_where_a_tensor_has_it():
-    text = "op f(x[n,k], w[k]) -> y\ny[n] = mean[k](x[n,k]*w[k])/size(n)"
-    assert_code(
-        text,
-        ["y = x @ w / (x.shape[0] * x.shape[1])"],
-        [
-            "grad_x = G.unsqueeze(1) * w / (x_shape[0] * x_shape[1])",
-            "grad_w = x.mT @ G / (x_shape[0] * x_shape[1])",
-        ],
-    )
-    assert_right(text)
-
-
-def test_where_only_the_shape_is_wanted_the_tensor_is_not_kept():
-    assert_code(
-        "op f(x[i,j]) -> y\ny = sum[i,j](x[i,j])", ["y = x.sum()"], ["grad_x = G.expand(x_shape)"]
-    )
 
 
 def test_a_composite_axis_is_an_index_of_the_whole():

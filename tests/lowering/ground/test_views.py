@@ -1,7 +1,5 @@
 """Neighbouring axes as one and one as several: what undoes another is not written."""
 
-from kit.lowered import assert_code
-
 from derive.lowering.ground.views import flattened, is_view, substitute_views, unflattened
 from derive.program.torch_ir import Literal, MethodCall, Name, Tuple, text
 
@@ -26,11 +24,3 @@ def test_a_view_is_known():
 def test_names_are_replaced_and_what_is_superfluous_left_out():
     code = flattened(y, 1, 2)
     assert substitute_views(code, {y: unflattened(x, 1, SIZES)}) is x
-
-
-def test_a_composite_axis_is_taken_apart_and_put_together():
-    assert_code(
-        "op f(x[n,(t d)]; size(t)=2) -> y\ny[n,t,d] = exp(x[n,(t d)])",
-        ["y = x.unflatten(1, (2, x.shape[1] // 2)).exp()"],
-        ["grad_x = (G * y).flatten(1, 2)"],
-    )

@@ -4,26 +4,11 @@ import numpy as np
 import pytest
 import torch
 from kit import texts
-from kit.lowered import assert_code, assert_right
+from kit.lowered import assert_right
 
 import derive
 from derive.check import oracle
-
-FORMS = {
-    "op f(x[i,j]) -> y\ny[j,i] = x[i,j]": "x.mT",
-    "op f(x[i,j]) -> y\ny[j] = x[2,j]": "x[2]",
-    "op f(x[i,j]) -> y\ny[i] = x[i,1]": "x[:, 1]",
-    "op f(x[i,i]) -> y\ny[i] = x[i,i]": "x.diagonal(0, 0, 1)",
-    "op f(x[i,i,j]) -> y\ny[j,i] = x[i,i,j]": "x.diagonal(0, 0, 1)",
-    "op f(x[u]) -> y\ny[s] = x[s+2]": "x.narrow(0, 2, x.shape[0] - 2)",
-}
-
-
-@pytest.mark.parametrize("text", FORMS)
-def test_a_read_is_a_view(text):
-    assert_code(text, [f"y = {FORMS[text]}"])
-    assert_right(text)
-
+from derive.check.checks import checks_of
 
 TOGETHER = {
     "op f(x[v,w,d], S[n,t]: int, T[n]: int) -> y\ny[n,t,d] = x[S[n,t],T[n],d]": (
@@ -136,3 +121,12 @@ def test_positions_beside_an_index_are_read_together():
     both = torch.stack([x.detach(), x.detach() + 1])
     found = torch.func.vmap(f, (0, None, None))(both, p, q)
     torch.testing.assert_close(found[1], f(x, p, q) + 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_condition_may_be_a_position():
+    op = derive.parse(
+        "op f(v[j], w[l], x[i,i]) -> y\nc = v[0] < 0.8\n"
+        "y[i] = sum[l](where(c, l - i, x[i,i])*w[l])*where(i == 1, amax[j](v[j]), 1)"
+    )
+    assert all(c.ok for c in checks_of(op, derive.load(op)))

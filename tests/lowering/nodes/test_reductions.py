@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from kit.lowered import assert_code, assert_right
+from kit.lowered import assert_right
 
 from derive import load, parse, source
 
@@ -55,13 +55,3 @@ def test_a_winner_is_found_as_the_extremum_is(kind):
     x = torch.randint(3, (4, 5, 7), generator=torch.Generator().manual_seed(0)).double()
     x[0, 2] = torch.nan
     assert torch.equal(load(op)(x, torch.ones(4, 7).double()), getattr(x, kind)(1).double())
-
-
-def test_what_is_stacked_is_reduced_as_the_first_axis():
-    """The last axis would have two elements for each of many sums."""
-    text = (
-        "op f(x[n,c], z[n,c]; size(k)=2) -> y\n"
-        "y[n,c] = logsumexp[k](where(k == 0, x[n,c], 2*z[n,c]))"
-    )
-    assert_code(text, ["y = torch.logsumexp(torch.stack((x, 2 * z), 0), 0)"])
-    assert_right(text)

@@ -225,3 +225,13 @@ def test_the_second_derivative_of_a_mean_of_nothing_is_that_of_torch(shape):
         (gradient,) = torch.autograd.grad(g(x), x, cotangent, create_graph=True)
         found.append(torch.autograd.grad(gradient.sum(), cotangent)[0])
     assert torch.equal(*found)
+
+
+def test_rows_are_pooled_where_there_are_none():
+    f = load(parse("op f(x[n,s]; size(u)=3) -> y\ny[n,t] = mean[u](x[n,t+u])"))
+    for n in (0, 2):
+        x = torch.randn(n, 5, requires_grad=True)
+        y = f(x)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+        assert y.shape == (n, 3) and grad.shape == (n, 5)
+        torch.testing.assert_close(y, torch.nn.functional.avg_pool1d(x.unsqueeze(1), 3, 1)[:, 0])

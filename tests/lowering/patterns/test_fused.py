@@ -5,7 +5,6 @@ import pytest
 import torch
 from kit.each import each_row, some_now
 from kit.lines import lines, made, named, run
-from kit.lowered import assert_code, assert_right
 from kit.unwritten import source_without_reuse
 
 from derive import load
@@ -80,43 +79,3 @@ def test_a_nan_is_kept_where_a_parameter_is_zero():
     f = load(made(next(t for t in PLAIN if "alpha" in t)))
     A, B = torch.full((2, 3), torch.nan), torch.ones(3, 2)
     assert f(A, B, torch.ones(2, 2), alpha=0).isnan().all()
-
-
-BIASES = {
-    "op f(x[n,g,c,u], w[g,o,c,k], b[g,o], d[o]) -> y\n"
-    "y[n,g,o,t] = b[g,o] + d[o] + sum[c,k](x[n,g,c,t+k]*w[g,o,c,k])": [
-        (
-            "y = torch.nn.functional.conv1d(x.flatten(1, 2), w.flatten(0, 1), "
-            "b.flatten(0, 1), groups=x.shape[1]).unflatten(1, (x.shape[1], w.shape[1])) +"
-            " d.unsqueeze(1)"
-        )
-    ],
-    "op f(x[n,c,u], w[o,c,k], b[o], d[n,o]) -> y\n"
-    "y[n,o,t] = 2*b[o] + d[n,o] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
-        "y = torch.nn.functional.conv1d(x, w, 2 * b) + d.unsqueeze(2)"
-    ],
-    "op f(x[n,c,t], w[c,o,k], b[o]; size(u)=2*size(t) + size(k) - 2) -> y\n"
-    "y[n,o,u] = b[o] + sum[c,t,k | u == 2*t + k](x[n,c,t]*w[c,o,k])": [
-        "y = torch.nn.functional.conv_transpose1d(x, w, b, stride=2)"
-    ],
-    # Of the places and not of the channels; subtracted from; no convolution with channels.
-    "op f(x[n,c,u], w[o,c,k], b[t]) -> y\ny[n,o,t] = b[t] + sum[c,k](x[n,c,t+k]*w[o,c,k])": [
-        ("y = b + torch.nn.functional.conv1d(x.narrow(2, 0, w.shape[2] + b.shape[0] - 1), w)")
-    ],
-    "op f(x[n,c,u], w[o,c,k], b[o]) -> y\ny[n,o,t] = b[o] - sum[c,k](x[n,c,t+k]*w[o,c,k])": [
-        "y = b.unsqueeze(1) - torch.nn.functional.conv1d(x, w)"
-    ],
-    "op f(x[u], w[k], b) -> y\ny[t] = b + sum[k](x[t+k]*w[k])": [
-        (
-            "y = b + torch.nn.functional.conv1d(x.unsqueeze(0), "
-            "w.unsqueeze(0).unsqueeze(1)).squeeze(0)"
-        )
-    ],
-}
-
-
-@pytest.mark.parametrize("text", BIASES, ids=named)
-def test_a_convolution_takes_what_its_channels_are_shifted_by(text):
-    assert_code(text, BIASES[text])
-    if "b[t]" not in text:
-        assert_right(text)

@@ -4,21 +4,10 @@ import numpy as np
 import pytest
 import torch
 from kit.lines import made, run
-from kit.lowered import assert_code, assert_right
+from kit.lowered import assert_right
 from kit.texts import source
 
 from derive import load, parse
-
-STACKED = "op f(x[n], z[n]; size(k)=2) -> y\ny[n,k] = [k == 0]*x[n] + [k == 1]*z[n]**2"
-
-
-def test_a_value_for_each_position_is_a_stack():
-    assert_code(
-        STACKED,
-        ["y = rt.stack((x, z.square()), 1)"],
-        ["grad_x = G[:, 0]", "grad_z = 2 * G[:, 1] * z"],
-    )
-    assert_right(STACKED)
 
 
 def test_a_case_that_reads_its_axis_needs_the_position_to_be_on_it():
@@ -32,11 +21,6 @@ def test_a_case_that_reads_its_axis_needs_the_position_to_be_on_it():
         values = np.random.default_rng(2)
         shapes = {"A": (3, size), "v": (size,)}
         assert_right(text, **{name: values.uniform(0.5, 1.5, of) for name, of in shapes.items()})
-
-
-def test_where_one_position_has_none_nothing_is_stacked():
-    text = STACKED.replace("size(k)=2", "size(k)=3")
-    assert_right(text)
 
 
 ELEMENTS = {

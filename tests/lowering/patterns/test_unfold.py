@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import torch
 from kit.each import each_row
-from kit.lowered import assert_code, assert_right
+from kit.lowered import assert_right
 from torch import Tensor
 
 from derive import load, parse
@@ -124,17 +124,6 @@ def test_the_gap_of_a_condition_is_at_least_0_where_it_holds():
     found = nonnegative_form(BOUNDS, Rel("<", t, Size("t")))
     assert found is not None
     assert nonnegative_form(BOUNDS, Rel("==", t, num(0))) is None
-
-
-def test_a_maximum_over_windows_reads_a_view():
-    text = "op f(x[n,u]; size(k)=3) -> y\ny[n,t] = max[k](x[n,t+k])"
-    largest = [
-        "max_of_x = x.unfold(1, 3, 1).max(2)",
-        "y = max_of_x.values",
-        "winner = max_of_x.indices",
-    ]
-    assert_code(text, largest)
-    assert_right(text)
 
 
 @each_row(
