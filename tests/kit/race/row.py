@@ -2,13 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from kit.cases import own
 from kit.cases.case import generated
 from torch import Tensor
 
 Function = Callable[..., Any]
+Make = Callable[..., list[Tensor | None]]
 
 OURS, TORCH, COMPOSITE = "ours", "torch", "composite"
 
@@ -40,6 +44,16 @@ class Draw:
         return 2 * self.coin(*shape).float() - 1
 
 
+def of(shapes: str) -> Make:
+    """Tensors of shapes of letters, which are the sizes in the order in which they are met."""
+
+    def make(draw: Draw, *sizes: int) -> list[Tensor | None]:
+        size = dict(zip(dict.fromkeys(shapes.replace(" ", "")), sizes, strict=True))
+        return [draw.normal(*(size[letter] for letter in shape)) for shape in shapes.split()]
+
+    return make
+
+
 @dataclass(frozen=True)
 class Row:
     """An operation of the race.
@@ -53,11 +67,12 @@ class Row:
     """
 
     name: str
-    make: Callable[..., list[Tensor | None]]
+    make: Make
     own: Function | None = None
     composite: Function | None = None
     given: Mapping[str, Any] = field(default_factory=dict)
-    small: tuple[int, ...] = (8, 8)
+    small: tuple[int, ...] = ()
+    """All 8 unless given."""
     large: tuple[int, ...] = (1024, 1024)
     fixed: tuple[int, ...] = ()
     ours: Function | None = None
@@ -71,7 +86,8 @@ class Row:
             return {self.label: self.large}
         first, *others = self.large
         huge = self.huge or (MORE * first, *others)
-        return {"small": self.small, "large": self.large, "huge": huge}
+        small = self.small or (8,) * len(self.large)
+        return {"small": small, "large": self.large, "huge": huge}
 
     def ways(self) -> dict[str, Function]:
         """Ours, torch's own and the composite, those that there are, as functions of tensors."""
@@ -94,3 +110,15 @@ class Row:
             else x.to(dtype).requires_grad_(n not in self.fixed)
             for n, x in enumerate(made)
         ]
+
+
+def of_torch(
+    name: str,
+    make: Make,
+    composite: Function | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    **more: Any,
+) -> Row:
+    """A row of which torch's own function is that of the cases, with the parameters of ours."""
+    function = partial(own(name), **given) if given else own(name)
+    return Row(name, make, function, composite, given, **more)

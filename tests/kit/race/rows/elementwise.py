@@ -3,7 +3,7 @@
 import math
 
 import torch
-from kit.race.row import Draw, Function, Row
+from kit.race.row import Draw, Function, Make, Row, of_torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -37,6 +37,14 @@ def powers(draw: Draw, *shape: int) -> list[Tensor | None]:
     return [draw.between(0.5, 2, *shape), draw.normal(*shape)]
 
 
+def chosen(draw: Draw, *shape: int) -> list[Tensor | None]:
+    return [draw.coin(*shape), *two(draw, *shape)]
+
+
+def masked(draw: Draw, *shape: int) -> list[Tensor | None]:
+    return [draw.normal(*shape), draw.coin(*shape)]
+
+
 FUNCTIONS: dict[str, Function] = {
     "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
     "relu": lambda x: x.clamp(min=0),
@@ -64,64 +72,32 @@ ACTIVATIONS: dict[str, Function] = {
     "logsigmoid": lambda x: x.clamp(max=0) - torch.log1p(torch.exp(-x.abs())),
 }
 
-
-def of_one(name: str) -> Function:
-    return getattr(F if name in ACTIVATIONS else torch, name)
-
-
+LEVEL = {"level": 0.5, "value": 0.25}
+NAMES: dict[Make, str] = {
+    normal: "exp expm1 sin cos tanh erf abs tan atan sinh cosh erfc sign floor",
+    positive: "log log1p sqrt rsqrt lgamma digamma",
+    share: "asin acos",
+}
 ROWS = (
-    *(
-        Row(name, normal, of_one(name))
-        for name in ("exp", "expm1", "sin", "cos", "tanh", "erf", "abs")
-    ),
-    *(
-        Row(name, normal, of_one(name))
-        for name in ("tan", "atan", "sinh", "cosh", "erfc", "sign", "floor")
-    ),
-    *(
-        Row(name, positive, of_one(name))
-        for name in ("log", "log1p", "sqrt", "rsqrt", "lgamma", "digamma")
-    ),
-    *(Row(name, share, of_one(name)) for name in ("asin", "acos")),
-    *(Row(name, normal, of_one(name), composite) for name, composite in FUNCTIONS.items()),
-    *(
-        Row(name, wide, F.softplus if name == "softplus" else of_one(name), composite)
-        for name, composite in ACTIVATIONS.items()
-    ),
+    *(of_torch(name, make) for make, names in NAMES.items() for name in names.split()),
+    *(of_torch(name, normal, composite) for name, composite in FUNCTIONS.items()),
+    *(Row(name, wide, getattr(F, name), composite) for name, composite in ACTIVATIONS.items()),
     Row("relu_squared", wide, composite=lambda x: F.relu(x).square()),
     Row("prelu", prelu, F.prelu, lambda x, w: torch.where(x > 0, x, w * x)),
     Row("glu", wide, F.glu, lambda x: x.chunk(2, -1)[0] * torch.sigmoid(x.chunk(2, -1)[1])),
     Row("swiglu", two, composite=lambda x, gate: x * F.silu(gate)),
     Row("geglu", two, composite=lambda x, gate: x * F.gelu(gate)),
-    Row("pow", powers, torch.pow, lambda x, y: torch.exp(y * torch.log(x))),
-    Row("atan2", two, torch.atan2),
-    Row("maximum", two, torch.maximum, lambda x, y: torch.where(x > y, x, y)),
-    Row("minimum", two, torch.minimum, lambda x, y: torch.where(x < y, x, y)),
-    Row(
-        "threshold",
-        wide,
-        lambda x: F.threshold(x, 0.5, 0.25),
-        lambda x: torch.where(x > 0.5, x, 0.25),
-        {"level": 0.5, "value": 0.25},
-    ),
-    Row(
+    of_torch("pow", powers, lambda x, y: torch.exp(y * torch.log(x))),
+    of_torch("atan2", two),
+    of_torch("maximum", two, lambda x, y: torch.where(x > y, x, y)),
+    of_torch("minimum", two, lambda x, y: torch.where(x < y, x, y)),
+    of_torch("threshold", wide, lambda x: torch.where(x > 0.5, x, 0.25), LEVEL),
+    of_torch(
         "clamp",
         normal,
-        lambda x: x.clamp(-0.5, 0.5),
         lambda x: torch.where(x < -0.5, -0.5, torch.where(x > 0.5, 0.5, x)),
         {"lo": -0.5, "hi": 0.5},
     ),
-    Row(
-        "where",
-        lambda d, *s: [d.coin(*s), d.normal(*s), d.normal(*s)],
-        torch.where,
-        lambda m, x, y: m * x + ~m * y,
-    ),
-    Row(
-        "masked_fill",
-        lambda d, *s: [d.normal(*s), d.coin(*s)],
-        lambda x, m: x.masked_fill(m, 0.5),
-        lambda x, m: torch.where(m, 0.5, x),
-        {"value": 0.5},
-    ),
+    of_torch("where", chosen, lambda m, x, y: m * x + ~m * y),
+    of_torch("masked_fill", masked, lambda x, m: torch.where(m, 0.5, x), {"value": 0.5}),
 )

@@ -1,9 +1,8 @@
 """Reads and sums at positions that a tensor says."""
 
 import torch
-from kit.race.row import Draw, Row
+from kit.race.row import Draw, Row, of_torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def words(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
@@ -12,6 +11,10 @@ def words(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
 
 def places(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
     return [draw.normal(rows, columns), draw.below(columns, rows, columns)]
+
+
+def elements(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
+    return [draw.normal(rows, columns), draw.below(rows, rows)]
 
 
 def segments(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
@@ -26,44 +29,27 @@ def of_segments(x: Tensor, ids: Tensor) -> Tensor:
     return x.new_zeros(4, x.shape[1]).index_add(0, ids, x)
 
 
+def mean_of_segments(x: Tensor, ids: Tensor) -> Tensor:
+    return of_segments(x, ids) / torch.bincount(ids, minlength=4)[:, None]
+
+
+def max_of_segments(x: Tensor, ids: Tensor) -> Tensor:
+    least = x.new_full((4, x.shape[1]), -torch.inf)
+    return least.scatter_reduce(0, ids[:, None].expand_as(x), x, "amax")
+
+
 ROWS = (
-    Row("embedding", words, F.embedding, lambda index, weight: weight[index]),
-    Row("gather", places, lambda x, n: x.gather(1, n), given={"dim": 1}),
-    Row(
-        "index_select",
-        lambda d, *s: [d.normal(*s), d.below(s[0], s[0])],
-        lambda x, n: x.index_select(0, n),
-        lambda x, n: x[n],
-        {"dim": 0},
+    of_torch("embedding", words, lambda index, weight: weight[index]),
+    of_torch("gather", places, None, {"dim": 1}),
+    of_torch("index_select", elements, lambda x, n: x[n], {"dim": 0}),
+    of_torch("take_along_dim", places, None, {"dim": 1}),
+    of_torch("take", lambda d, *s: [d.normal(s[0] * s[1]), d.below(s[0] * s[1], *s)]),
+    of_torch(
+        "index_add", lambda d, *s: [*elements(d, *s), d.normal(*s)], None, {"dim": 0, "alpha": 0.5}
     ),
-    Row("take_along_dim", places, lambda x, n: x.take_along_dim(n, 1), given={"dim": 1}),
-    Row("take", lambda d, *s: [d.normal(s[0] * s[1]), d.below(s[0] * s[1], *s)], torch.take),
-    Row(
-        "index_add",
-        lambda d, *s: [d.normal(*s), d.below(s[0], s[0]), d.normal(*s)],
-        lambda x, n, y: x.index_add(0, n, y, alpha=0.5),
-        given={"dim": 0, "alpha": 0.5},
-    ),
-    Row(
-        "scatter_add",
-        lambda d, *s: [d.normal(*s), d.below(s[1], *s), d.normal(*s)],
-        lambda x, n, y: x.scatter_add(1, n, y),
-        given={"dim": 1},
-    ),
-    Row("embedding_bag", bags, F.embedding_bag, lambda index, weight: weight[index].mean(1)),
-    Row("segment_sum", segments, composite=of_segments, given={"num_segments": 4}),
-    Row(
-        "segment_mean",
-        segments,
-        given={"num_segments": 4},
-        composite=lambda x, n: of_segments(x, n) / torch.bincount(n, minlength=4)[:, None],
-    ),
-    Row(
-        "segment_max",
-        segments,
-        given={"num_segments": 4},
-        composite=lambda x, n: x.new_full((4, x.shape[1]), -torch.inf).scatter_reduce(
-            0, n[:, None].expand_as(x), x, "amax"
-        ),
-    ),
+    of_torch("scatter_add", lambda d, *s: [*places(d, *s), d.normal(*s)], None, {"dim": 1}),
+    of_torch("embedding_bag", bags, lambda index, weight: weight[index].mean(1)),
+    Row("segment_sum", segments, None, of_segments, {"num_segments": 4}),
+    Row("segment_mean", segments, None, mean_of_segments, {"num_segments": 4}),
+    Row("segment_max", segments, None, max_of_segments, {"num_segments": 4}),
 )

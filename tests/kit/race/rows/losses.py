@@ -1,15 +1,15 @@
 """Losses, their mean; targets have no gradient."""
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from kit.cases.case import generated
-from kit.race.row import Draw, Function, Row
+from kit.race.row import Draw, Function, Make, Row, of
 from kit.race.rows.elementwise import two
 from torch import Tensor
 from torch.nn import functional as F
-
-Make = Callable[..., list[Tensor | None]]
 
 
 def classes(draw: Draw, rows: int, columns: int) -> list[Tensor | None]:
@@ -112,6 +112,13 @@ def entropy_of_two(x: Tensor, target: Tensor) -> Tensor:
     return -(target * x.log() + (1 - target) * (1 - x).log()).mean()
 
 
+def linear_rows(**sizes: Any) -> Iterator[Row]:
+    """With all logits at one time, and torch in chunks."""
+    name = "linear_cross_entropy"
+    for label, own in ((name, OWN), (f"{name}, torch in chunks", OWN and in_chunks)):
+        yield Row(label, features, own, linear_cross_entropy, ours=generated(name), **sizes)
+
+
 POINTWISE: dict[str, tuple[Make, Function | None]] = {
     "mse_loss": (two, lambda x, t: (x - t).square().mean()),
     "l1_loss": (two, lambda x, t: (x - t).abs().mean()),
@@ -131,10 +138,45 @@ POINTWISE: dict[str, tuple[Make, Function | None]] = {
 }
 """Of an input and a target, with torch's name."""
 
+UNPAIRED: dict[str, tuple[Make, Function, tuple[int, ...]]] = {
+    "gaussian_nll_loss": (
+        lambda d, *s: [*two(d, *s), d.between(0.3, 2, *s)],
+        lambda x, t, v: (v.log() + (x - t).square() / v).mean() / 2,
+        (1,),
+    ),
+    "margin_ranking_loss": (
+        lambda d, *s: [*two(d, *s), d.sign(*s)],
+        lambda x, y, t: F.relu(-t * (x - y)).mean(),
+        (2,),
+    ),
+    "triplet_margin_loss": (of("nk nk nk"), triplet, ()),
+    "cosine_embedding_loss": (lambda d, *s: [*two(d, *s), d.sign(s[0])], cosine_embedding, (2,)),
+}
+"""Of more tensors, with those that have no gradient."""
+
+COMPOSITES: dict[str, tuple[Make, Function, Mapping[str, Any]]] = {
+    "hinge_loss": (signs, lambda x, t: F.relu(1 - t * x).mean(), {}),
+    "focal_loss": (classes, focal, {}),
+    "sigmoid_focal_loss": (shares, sigmoid_focal, {"reduction": "mean"}),
+    "dice_loss": (shares, dice, {}),
+    "tversky_loss": (shares, tversky, {}),
+}
+"""Of an input and a target, which torch has not."""
+
+BATCH = {"reduction": "batchmean"}
+LINEAR = {"small": (8, 4, 8), "large": (512, 64, 2048)}
 ROWS = (
     *(
         Row(name, make, getattr(F, name), composite, fixed=(1,))
         for name, (make, composite) in POINTWISE.items()
+    ),
+    *(
+        Row(name, make, getattr(F, name), composite, fixed=fixed)
+        for name, (make, composite, fixed) in UNPAIRED.items()
+    ),
+    *(
+        Row(name, make, None, composite, given, fixed=(1,))
+        for name, (make, composite, given) in COMPOSITES.items()
     ),
     Row(
         "cross_entropy_probabilities",
@@ -146,91 +188,24 @@ ROWS = (
     Row(
         "kl_div",
         lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).softmax(1)],
-        lambda x, t: F.kl_div(x, t, reduction="batchmean"),
+        partial(F.kl_div, **BATCH),
         lambda x, t: (t * (t.log() - x)).sum() / len(x),
-        {"reduction": "batchmean"},
+        BATCH,
         fixed=(1,),
     ),
     Row(
         "kl_div_log_target",
-        lambda d, *s: [d.normal(*s).log_softmax(1), d.normal(*s).log_softmax(1)],
-        lambda x, t: F.kl_div(x, t, reduction="batchmean", log_target=True),
+        lambda d, *s: [x.log_softmax(1) for x in two(d, *s)],
+        partial(F.kl_div, log_target=True, **BATCH),
         lambda x, t: (t.exp() * (t - x)).sum() / len(x),
-        {"reduction": "batchmean"},
+        BATCH,
         fixed=(1,),
     ),
-    Row(
-        "gaussian_nll_loss",
-        lambda d, *s: [d.normal(*s), d.normal(*s), d.between(0.3, 2, *s)],
-        F.gaussian_nll_loss,
-        lambda x, t, v: (
-            0.5 * (v.clamp(min=1e-6).log() + (x - t).square() / v.clamp(min=1e-6)).mean()
-        ),
-        fixed=(1,),
-    ),
-    Row("hinge_loss", signs, composite=lambda x, t: F.relu(1 - t * x).mean(), fixed=(1,)),
-    Row(
-        "margin_ranking_loss",
-        lambda d, *s: [d.normal(*s), d.normal(*s), d.sign(*s)],
-        F.margin_ranking_loss,
-        lambda x, y, t: F.relu(-t * (x - y)).mean(),
-        fixed=(2,),
-    ),
-    Row(
-        "triplet_margin_loss",
-        lambda d, *s: [d.normal(*s), d.normal(*s), d.normal(*s)],
-        F.triplet_margin_loss,
-        triplet,
-    ),
-    Row(
-        "cosine_embedding_loss",
-        lambda d, *s: [d.normal(*s), d.normal(*s), d.sign(s[0])],
-        F.cosine_embedding_loss,
-        cosine_embedding,
-        fixed=(2,),
-    ),
-    Row("focal_loss", classes, composite=focal),
-    Row(
-        "sigmoid_focal_loss",
-        shares,
-        composite=sigmoid_focal,
-        given={"reduction": "mean"},
-        fixed=(1,),
-    ),
-    Row("info_nce", two, composite=info_nce, large=(1024, 256), huge=(4096, 256)),
-    Row("dice_loss", shares, composite=dice, fixed=(1,)),
-    Row("tversky_loss", shares, composite=tversky, fixed=(1,)),
-    Row(
-        "linear_cross_entropy",
-        features,
-        OWN,
-        linear_cross_entropy,
-        small=(8, 4, 8),
-        large=(512, 64, 2048),
-    ),
-    Row(
-        "linear_cross_entropy, torch in chunks",
-        features,
-        OWN and in_chunks,
-        linear_cross_entropy,
-        small=(8, 4, 8),
-        large=(512, 64, 2048),
-        ours=generated("linear_cross_entropy"),
-    ),
+    Row("info_nce", two, None, info_nce, large=(1024, 256), huge=(4096, 256)),
+    *linear_rows(**LINEAR),
 )
 EXTRA = tuple(
-    Row(
-        name,
-        features,
-        own,
-        linear_cross_entropy,
-        large=sizes,
-        label="x".join(map(str, sizes)),
-        ours=generated("linear_cross_entropy"),
-    )
+    row
     for sizes in ((2048, 256, 8192), (1024, 256, 32768))
-    for name, own in (
-        ("linear_cross_entropy", OWN),
-        ("linear_cross_entropy, torch in chunks", OWN and in_chunks),
-    )
+    for row in linear_rows(large=sizes, label="x".join(map(str, sizes)))
 )

@@ -1,7 +1,7 @@
 """Normalizations, with weight and bias."""
 
 import torch
-from kit.race.row import Draw, Row
+from kit.race.row import Draw, Row, of_torch
 from kit.race.rows.elementwise import normal
 from torch import Tensor
 from torch.nn import functional as F
@@ -31,6 +31,11 @@ def channels(weight: Tensor, bias: Tensor, xhat: Tensor) -> Tensor:
     return weight[:, None] * xhat + bias[:, None]
 
 
+def group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    groups = standard(x.unflatten(1, (2, -1)), 2, 3)
+    return channels(weight, bias, groups.flatten(1, 2))
+
+
 def local_response(x: Tensor) -> Tensor:
     squares = F.pad(x.square(), (0, 0, 2, 2)).unfold(1, 5, 1).mean(-1)
     return x / (1 + 1e-4 * squares) ** 0.75
@@ -40,63 +45,32 @@ IMAGES = {"small": (2, 4, 8), "large": (16, 64, 1024)}
 """Batch, channels and positions."""
 
 ROWS = (
-    Row(
-        "layer_norm",
-        of_features,
-        lambda x, w, b: F.layer_norm(x, w.shape, w, b),
-        lambda x, w, b: w * standard(x, -1) + b,
-    ),
-    Row(
+    of_torch("layer_norm", of_features, lambda x, w, b: w * standard(x, -1) + b),
+    of_torch(
         "rms_norm",
         lambda d, *s: of_features(d, *s)[:2],
-        lambda x, w: F.rms_norm(x, w.shape, w, 2**-23),
         lambda x, w: w * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 2**-23),
     ),
-    Row(
-        "batch_norm",
-        of_channels,
-        lambda x, w, b: F.batch_norm(x, None, None, w, b, True),
-        lambda x, w, b: channels(w, b, standard(x, 0, 2)),
-        **IMAGES,
+    of_torch(
+        "batch_norm", of_channels, lambda x, w, b: channels(w, b, standard(x, 0, 2)), **IMAGES
     ),
-    Row(
+    of_torch(
         "batch_norm_inference",
         at_inference,
-        lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, False),
         lambda x, m, v, w, b: channels(w, b, (x - m[:, None]) / torch.sqrt(v + EPS)[:, None]),
         fixed=(1, 2),
         **IMAGES,
     ),
-    Row(
-        "group_norm",
-        of_channels,
-        lambda x, w, b: F.group_norm(x, 2, w, b),
-        lambda x, w, b: channels(w, b, standard(x.unflatten(1, (2, -1)), 2, 3).flatten(1, 2)),
-        {"num_groups": 2},
-        **IMAGES,
+    of_torch("group_norm", of_channels, group_norm, {"num_groups": 2}, **IMAGES),
+    of_torch(
+        "instance_norm", of_channels, lambda x, w, b: channels(w, b, standard(x, 2)), **IMAGES
     ),
-    Row(
-        "instance_norm",
-        of_channels,
-        lambda x, w, b: F.instance_norm(x, weight=w, bias=b),
-        lambda x, w, b: channels(w, b, standard(x, 2)),
-        **IMAGES,
-    ),
-    Row(
-        "normalize", normal, F.normalize, lambda x: x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    ),
+    of_torch("normalize", normal, lambda x: x / x.norm(dim=1, keepdim=True).clamp(min=1e-12)),
     Row(
         "weight_norm",
         lambda d, *s: [d.normal(*s), d.between(0.5, 1.5, s[0])],
         lambda v, g: torch._weight_norm(v, g[:, None], 0),
         lambda v, g: g[:, None] * v / v.norm(dim=1, keepdim=True),
     ),
-    Row(
-        "local_response_norm",
-        normal,
-        lambda x: F.local_response_norm(x, 5),
-        local_response,
-        {"window": 5},
-        **IMAGES,
-    ),
+    of_torch("local_response_norm", normal, local_response, {"window": 5}, **IMAGES),
 )

@@ -3,20 +3,12 @@
 import math
 
 import torch
-from kit.race.row import Draw, Row
-from kit.race.rows.elementwise import two
+from kit.race.row import Draw, Function, Row, of, of_torch
+from kit.race.rows.elementwise import normal, positive, two
 from torch import Tensor
 from torch.nn import functional as F
 
 attend = F.scaled_dot_product_attention
-
-
-def layer(draw: Draw, rows: int, inner: int, columns: int) -> list[Tensor | None]:
-    return [draw.normal(rows, inner), draw.normal(columns, inner), draw.normal(columns)]
-
-
-def sets(draw: Draw, rows: int, inner: int) -> list[Tensor | None]:
-    return [draw.normal(rows, inner), draw.normal(rows, inner)]
 
 
 def cell(draw: Draw, rows: int, inner: int, gates: int, states: int) -> list[Tensor | None]:
@@ -25,8 +17,7 @@ def cell(draw: Draw, rows: int, inner: int, gates: int, states: int) -> list[Ten
     return [*(draw.normal(rows, inner) for _ in range(1 + states)), *weights, *biases]
 
 
-def heads(draw: Draw, batch: int, rows: int, inner: int) -> list[Tensor | None]:
-    return [draw.normal(batch, rows, inner) for _ in range(3)]
+heads = of("bnd bnd bnd")
 
 
 def model(draw: Draw, batch: int, rows: int, inner: int) -> list[Tensor | None]:
@@ -36,9 +27,9 @@ def model(draw: Draw, batch: int, rows: int, inner: int) -> list[Tensor | None]:
     return [*heads(draw, batch, rows, inner), *weights, biases[0], None, *biases[1:]]
 
 
-def kernel(draw: Draw, *shape: int) -> list[Tensor | None]:
+def kernel(draw: Draw, *shape: int, groups: int = 1) -> list[Tensor | None]:
     """Input, weight of as many channels, bias."""
-    weight = (shape[1], shape[1], *(3,) * (len(shape) - 2))
+    weight = (shape[1], shape[1] // groups, *(3,) * (len(shape) - 2))
     return [draw.normal(*shape), draw.normal(*weight), draw.normal(shape[1])]
 
 
@@ -111,106 +102,51 @@ HEADS = {"small": (2, 8, 8), "large": (8, 512, 64)}
 IMAGES = {"small": (2, 4, 8, 8), "large": (8, 16, 64, 64)}
 SEQUENCES = {"small": (2, 4, 8), "large": (16, 32, 2048)}
 POINTS = {"small": (8, 4), "large": (1024, 16), "huge": (4096, 16)}
+POOL = {"kernel_size": 2, "stride": 2}
+
+
+def pieces(x: Tensor) -> Tensor:
+    return x.unfold(2, 2, 2).unfold(3, 2, 2)
+
+
+def global_pool(pool: Function) -> Function:
+    return lambda x: pool(x, 1)[..., 0, 0]
+
 
 ROWS = (
-    Row("matmul", two, torch.matmul, large=(512, 512), huge=(4096, 4096)),
-    Row(
-        "linear",
-        layer,
-        F.linear,
-        lambda x, w, b: x @ w.mT + b,
-        small=(8, 8, 8),
-        large=(1024, 256, 1024),
-    ),
-    Row(
-        "addmm",
-        lambda d, n: [d.normal(n, n) for _ in range(3)],
-        torch.addmm,
-        lambda x, a, b: x + a @ b,
-        small=(8,),
-        large=(512,),
-        huge=(4096,),
-    ),
-    Row(
-        "baddbmm",
-        lambda d, m, n: [d.normal(m, n, n) for _ in range(3)],
-        torch.baddbmm,
-        lambda x, a, b: x + a @ b,
-        small=(2, 8),
-        large=(8, 256),
-    ),
-    Row(
-        "dot",
-        lambda d, n: [d.normal(n), d.normal(n)],
-        torch.dot,
-        lambda a, b: (a * b).sum(),
-        small=(8,),
-        large=(2**20,),
-    ),
-    Row("mv", lambda d, n, k: [d.normal(n, k), d.normal(k)], torch.mv, lambda a, b: (a * b).sum(1)),
-    Row(
-        "outer",
-        lambda d, n, k: [d.normal(n), d.normal(k)],
-        torch.outer,
-        lambda a, b: a[:, None] * b,
-    ),
-    Row("kron", two, torch.kron, large=(32, 32), huge=(128, 32)),
-    Row(
-        "multi_dot",
-        lambda d, n: [d.normal(n, n) for _ in range(3)],
-        lambda *x: torch.linalg.multi_dot(x),
-        lambda a, b, c: a @ b @ c,
-        small=(8,),
-        large=(512,),
-        huge=(4096,),
-    ),
-    Row(
+    of_torch("matmul", two, large=(512, 512), huge=(4096, 4096)),
+    of_torch("linear", of("nk ok o"), lambda x, w, b: x @ w.mT + b, large=(1024, 256, 1024)),
+    of_torch("addmm", of("nn nn nn"), lambda x, a, b: x + a @ b, large=(512,), huge=(4096,)),
+    of_torch("baddbmm", of("mnn mnn mnn"), lambda x, a, b: x + a @ b, small=(2, 8), large=(8, 256)),
+    of_torch("dot", of("n n"), lambda a, b: (a * b).sum(), large=(2**20,)),
+    of_torch("mv", of("nk k"), lambda a, b: (a * b).sum(1)),
+    of_torch("outer", of("n k"), lambda a, b: a[:, None] * b),
+    of_torch("kron", two, large=(32, 32), huge=(128, 32)),
+    of_torch("multi_dot", of("nn nn nn"), lambda a, b, c: a @ b @ c, large=(512,), huge=(4096,)),
+    of_torch(
         "bilinear",
-        lambda d, n, k: [d.normal(n, k), d.normal(n, k), d.normal(k, k, k)],
-        F.bilinear,
+        of("nk nk kkk"),
         lambda x, y, w: torch.einsum("ni,oij,nj->no", x, w, y),
         large=(1024, 32),
     ),
-    Row("cdist", sets, torch.cdist, lambda x, y: squares(x, y).sqrt(), **POINTS),
-    Row(
-        "cdist_manhattan",
-        sets,
-        lambda x, y: torch.cdist(x, y, 1),
-        lambda x, y: (x[:, None] - y[None]).abs().sum(-1),
-        **POINTS,
+    of_torch("cdist", two, lambda x, y: squares(x, y).sqrt(), **POINTS),
+    of_torch("cdist_manhattan", two, lambda x, y: (x[:, None] - y[None]).abs().sum(-1), **POINTS),
+    Row("rbf_kernel", two, composite=lambda x, y: torch.exp(-squares(x, y)), **POINTS),
+    Row("polynomial_kernel", two, composite=lambda x, y: (x @ y.mT + 1) ** 3, **POINTS),
+    of_torch("pairwise_distance", two, lambda x, y: (x - y + 1e-6).norm(dim=-1)),
+    of_torch(
+        "cosine_similarity", two, lambda x, y: (x * y).sum(1) / (x.norm(dim=1) * y.norm(dim=1))
     ),
-    Row("rbf_kernel", sets, composite=lambda x, y: torch.exp(-squares(x, y)), **POINTS),
-    Row("polynomial_kernel", sets, composite=lambda x, y: (x @ y.mT + 1) ** 3, **POINTS),
-    Row("pairwise_distance", two, F.pairwise_distance, lambda x, y: (x - y + 1e-6).norm(dim=-1)),
-    Row(
-        "cosine_similarity",
-        two,
-        F.cosine_similarity,
-        lambda x, y: (x * y).sum(1) / (x.norm(dim=1) * y.norm(dim=1)),
-    ),
-    Row(
-        "lstm_cell",
-        lambda d, *s: cell(d, *s, 4, 2),
-        lambda x, h, c, *weights: torch.lstm_cell(x, (h, c), *weights),
-        lstm,
-        large=(256, 256),
-    ),
-    Row("gru_cell", lambda d, *s: cell(d, *s, 3, 1), torch.gru_cell, gru, large=(256, 256)),
-    Row(
+    of_torch("lstm_cell", lambda d, *s: cell(d, *s, 4, 2), lstm, large=(256, 256)),
+    of_torch("gru_cell", lambda d, *s: cell(d, *s, 3, 1), gru, large=(256, 256)),
+    of_torch(
         "rnn_tanh_cell",
         lambda d, *s: cell(d, *s, 1, 1),
-        torch.rnn_tanh_cell,
         lambda x, h, w, u, b, c: torch.tanh(F.linear(x, w, b) + F.linear(h, u, c)),
         large=(256, 512),
     ),
-    Row("scaled_dot_product_attention", heads, attend, attention, **HEADS),
-    Row(
-        "causal_attention",
-        heads,
-        lambda q, k, v: attend(q, k, v, is_causal=True),
-        causal_attention,
-        **HEADS,
-    ),
+    of_torch("scaled_dot_product_attention", heads, attention, **HEADS),
+    of_torch("causal_attention", heads, causal_attention, **HEADS),
     Row(
         "masked_attention",
         lambda d, *s: [*heads(d, *s), d.coin(s[1], s[1])],
@@ -218,36 +154,25 @@ ROWS = (
         masked_attention,
         **HEADS,
     ),
-    Row(
+    of_torch(
         "grouped_query_attention",
         lambda d, *s: [d.normal(s[0], 4, *s[1:]), *(d.normal(s[0], 2, *s[1:]) for _ in range(2))],
-        lambda q, k, v: attend(q, k, v, enable_gqa=True),
         small=(2, 8, 8),
         large=(2, 512, 64),
     ),
     Row("linear_attention", heads, composite=linear_attention, **HEADS),
     Row(
-        "multi_head_attention",
-        model,
-        composite=multi_head,
-        given={"num_heads": 4},
-        small=(2, 8, 8),
-        large=(4, 256, 128),
+        "multi_head_attention", model, None, multi_head, {"num_heads": 4}, (2, 8, 8), (4, 256, 128)
     ),
-    Row(
-        "rotary_embedding",
-        lambda d, *s: [d.normal(*s)],
-        composite=rotary,
-        small=(2, 8, 8),
-        large=(16, 512, 128),
-    ),
-    Row("conv1d", kernel, F.conv1d, **SEQUENCES),
-    Row("conv2d", kernel, F.conv2d, **IMAGES),
+    Row("rotary_embedding", normal, None, rotary, small=(2, 8, 8), large=(16, 512, 128)),
+    of_torch("conv1d", kernel, **SEQUENCES),
+    of_torch("conv2d", kernel, **IMAGES),
     Row(
         "same_conv1d",
         kernel,
         lambda x, w, b: F.conv1d(x, w, b, padding=1),
-        given={"padding": 1},
+        None,
+        {"padding": 1},
         **SEQUENCES,
     ),
     Row(
@@ -256,75 +181,29 @@ ROWS = (
         composite=lambda x, w, b: F.conv1d(F.pad(x, (2, 0)), w.flip(-1), b),
         **SEQUENCES,
     ),
-    Row(
-        "grouped_conv1d",
-        lambda d, *s: [d.normal(*s), d.normal(s[1], s[1] // 2, 3), d.normal(s[1])],
-        lambda x, w, b: F.conv1d(x, w, b, groups=2),
-        given={"groups": 2},
-        **SEQUENCES,
+    of_torch(
+        "grouped_conv1d", lambda d, *s: kernel(d, *s, groups=2), None, {"groups": 2}, **SEQUENCES
     ),
-    Row(
-        "depthwise_conv1d",
-        of_each_channel,
-        lambda x, w, b: F.conv1d(x, w.unsqueeze(1), b, groups=len(b)),
-        **SEQUENCES,
-    ),
-    Row(
-        "depthwise_conv2d",
-        of_each_channel,
-        lambda x, w, b: F.conv2d(x, w.unsqueeze(1), b, groups=len(b)),
-        **IMAGES,
-    ),
-    Row("conv_transpose1d", kernel, F.conv_transpose1d, **SEQUENCES),
-    Row(
-        "avg_pool1d",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.avg_pool1d(x, 2, 2),
-        given={"kernel_size": 2, "stride": 2},
-        **SEQUENCES,
-    ),
-    Row(
-        "max_pool1d",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.max_pool1d(x, 2, 2),
-        given={"kernel_size": 2, "stride": 2},
-        **SEQUENCES,
-    ),
-    Row(
-        "lp_pool1d",
-        lambda d, *s: [d.between(0.5, 2, *s)],
-        lambda x: F.lp_pool1d(x, 3, 2, 2),
-        given={"norm_type": 3, "kernel_size": 2, "stride": 2},
-        **SEQUENCES,
-    ),
+    of_torch("depthwise_conv1d", of_each_channel, **SEQUENCES),
+    of_torch("depthwise_conv2d", of_each_channel, **IMAGES),
+    of_torch("conv_transpose1d", kernel, **SEQUENCES),
+    of_torch("avg_pool1d", normal, None, POOL, **SEQUENCES),
+    of_torch("max_pool1d", normal, None, POOL, **SEQUENCES),
+    of_torch("lp_pool1d", positive, None, {"norm_type": 3, **POOL}, **SEQUENCES),
     Row(
         "global_avg_pool",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.adaptive_avg_pool2d(x, 1)[..., 0, 0],
+        normal,
+        global_pool(F.adaptive_avg_pool2d),
         lambda x: x.mean((2, 3)),
         **IMAGES,
     ),
     Row(
         "global_max_pool",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.adaptive_max_pool2d(x, 1)[..., 0, 0],
+        normal,
+        global_pool(F.adaptive_max_pool2d),
         lambda x: x.amax((2, 3)),
         **IMAGES,
     ),
-    Row(
-        "avg_pool2d",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.avg_pool2d(x, 2, 2),
-        lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).mean((-2, -1)),
-        {"kernel_size": 2, "stride": 2},
-        **IMAGES,
-    ),
-    Row(
-        "max_pool2d",
-        lambda d, *s: [d.normal(*s)],
-        lambda x: F.max_pool2d(x, 2, 2),
-        lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).amax((-2, -1)),
-        {"kernel_size": 2, "stride": 2},
-        **IMAGES,
-    ),
+    of_torch("avg_pool2d", normal, lambda x: pieces(x).mean((-2, -1)), POOL, **IMAGES),
+    of_torch("max_pool2d", normal, lambda x: pieces(x).amax((-2, -1)), POOL, **IMAGES),
 )

@@ -4,9 +4,11 @@ As they stand in transformers (LlamaRMSNorm, LlamaMLP, apply_rotary_pos_emb), to
 (sigmoid_focal_loss) and torch_geometric (GCNConv, with the edges normalised before).
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from kit.race.row import Draw, Row
+from kit.race.row import Draw, Function, Make, Row, of
 from torch import Tensor
 
 import derive
@@ -47,49 +49,31 @@ def gcn_conv(x: Tensor, weight: Tensor, bias: Tensor, source: Tensor, norm: Tens
     return (h[source] * norm[..., None]).sum(1) + bias
 
 
-def _edges(draw: Draw, n: int, d: int, k: int) -> list[Tensor | None]:
+def _edges(draw: Draw, n: int, d: int, k: int = 5) -> list[Tensor | None]:
     x, weight, bias = draw.normal(n, d), draw.normal(d, d), draw.normal(d)
     return [x, weight, bias, draw.below(n, n, k), draw.between(0.1, 1, n, k)]
 
 
+def _layers(draw: Draw, n: int, d: int) -> list[Tensor | None]:
+    shapes = (2 * d, d), (2 * d, d), (d, 2 * d)
+    return [draw.normal(n, d), *(draw.between(-0.1, 0.1, *shape) for shape in shapes)]
+
+
+def read(name: str, make: Make, function: Function, **more: Any) -> Row:
+    ours = derive.differentiate(function)
+    return Row(f"read: {name}", make, None, function, ours=ours, **more)
+
+
 ROWS = (
-    Row(
-        "read: LlamaRMSNorm",
-        lambda draw, n, d: [draw.normal(n, d), draw.normal(d)],
-        composite=llama_rms_norm,
-        ours=derive.differentiate(llama_rms_norm),
-    ),
-    Row(
-        "read: SwiGLU MLP",
-        lambda draw, n, d: [
-            draw.normal(n, d),
-            *(draw.between(-0.1, 0.1, *s) for s in ((2 * d, d), (2 * d, d), (d, 2 * d))),
-        ],
-        composite=swiglu_mlp,
-        ours=derive.differentiate(swiglu_mlp),
-        large=(1024, 256),
-    ),
-    Row(
-        "read: rotary embedding",
-        lambda draw, n, d: [draw.normal(n, 7, d), draw.normal(7, d), draw.normal(7, d)],
-        composite=rotary,
-        ours=derive.differentiate(rotary),
+    read("LlamaRMSNorm", of("nd d"), llama_rms_norm),
+    read("SwiGLU MLP", _layers, swiglu_mlp, large=(1024, 256)),
+    read(
+        "rotary embedding",
+        lambda draw, n, d: of("nkd kd kd")(draw, n, 7, d),
+        rotary,
         large=(1024, 128),
         fixed=(1, 2),
     ),
-    Row(
-        "read: focal loss",
-        lambda draw, n, d: [draw.normal(n, d), draw.coin(n, d).float()],
-        composite=focal_loss,
-        ours=derive.differentiate(focal_loss),
-        fixed=(1,),
-    ),
-    Row(
-        "read: GCNConv",
-        lambda draw, n, d: _edges(draw, n, d, 5),
-        composite=gcn_conv,
-        ours=derive.differentiate(gcn_conv),
-        large=(2048, 128),
-        fixed=(4,),
-    ),
+    read("focal loss", lambda d, *s: [d.normal(*s), d.coin(*s).float()], focal_loss, fixed=(1,)),
+    read("GCNConv", _edges, gcn_conv, large=(2048, 128), fixed=(4,)),
 )

@@ -1,12 +1,9 @@
 """Reductions, softmaxes and scans along the last axis."""
 
-from functools import partial
-
 import torch
-from kit.race.row import Draw, Function, Row
+from kit.race.row import Draw, Function, of_torch
 from kit.race.rows.elementwise import normal
 from torch import Tensor
-from torch.nn import functional as F
 
 
 def near_one(draw: Draw, *shape: int) -> list[Tensor | None]:
@@ -38,6 +35,7 @@ def logcumsumexp(x: Tensor) -> Tensor:
     return torch.log(torch.cumsum(torch.exp(x - most), -1)) + most
 
 
+LAST = {"dim": -1}
 COMPOSITES: dict[str, Function | None] = {
     "softmax": softmax,
     "log_softmax": log_softmax,
@@ -53,47 +51,19 @@ COMPOSITES: dict[str, Function | None] = {
     "min": None,
     "cumsum": None,
     "logcumsumexp": logcumsumexp,
+    "softmin": lambda x: softmax(-x),
 }
 ROWS = (
-    Row("trace", normal, torch.trace, huge=(4096, 4096)),
+    of_torch("trace", normal, huge=(4096, 4096)),
+    *(of_torch(name, normal, composite, LAST) for name, composite in COMPOSITES.items()),
     *(
-        Row(name, normal, partial(getattr(torch, name), dim=-1), composite, {"dim": -1})
-        for name, composite in COMPOSITES.items()
+        of_torch(name, normal, composite, {"keepdim": False, **given})
+        for name, composite, given in (
+            ("l1_norm", lambda x: x.abs().sum(-1), LAST),
+            ("l2_norm", lambda x: x.square().sum(-1).sqrt(), LAST),
+            ("vector_norm", lambda x: x.abs().pow(3).sum(-1).pow(1 / 3), {"ord": 3, **LAST}),
+        )
     ),
-    Row("softmin", normal, lambda x: F.softmin(x, -1), lambda x: softmax(-x), {"dim": -1}),
-    Row(
-        "l1_norm",
-        normal,
-        lambda x: torch.linalg.vector_norm(x, 1, -1),
-        lambda x: x.abs().sum(-1),
-        {"dim": -1},
-    ),
-    Row(
-        "l2_norm",
-        normal,
-        lambda x: torch.linalg.vector_norm(x, 2, -1),
-        lambda x: x.square().sum(-1).sqrt(),
-        {"dim": -1},
-    ),
-    Row(
-        "vector_norm",
-        normal,
-        lambda x: torch.linalg.vector_norm(x, 3, -1),
-        lambda x: x.abs().pow(3).sum(-1).pow(1 / 3),
-        {"dim": -1, "ord": 3},
-    ),
-    Row(
-        "prod",
-        near_one,
-        lambda x: x.prod(-1),
-        lambda x: torch.exp(torch.log(x).sum(-1)),
-        {"dim": -1},
-    ),
-    Row(
-        "cumprod",
-        near_one,
-        lambda x: x.cumprod(-1),
-        lambda x: torch.exp(torch.cumsum(torch.log(x), -1)),
-        {"dim": -1},
-    ),
+    of_torch("prod", near_one, lambda x: torch.exp(torch.log(x).sum(-1)), LAST),
+    of_torch("cumprod", near_one, lambda x: torch.exp(torch.cumsum(torch.log(x), -1)), LAST),
 )
