@@ -4,196 +4,108 @@ import re
 
 import pytest
 import torch
-from kit.each import some_now
+from kit.each import some_now, told
 from kit.unwritten import first_order
 
 from derive import catalog, derivation, load, parse, read_torch, source
 from derive.check.checks import verify_source
 
-WAYS = {
-    "four": """
-op f(x[n,i], w[i], b[i]; eps=1e-5) -> y
-mu[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-mu[n])**2)
-h[n,i]=(x[n,i]-mu[n])/sqrt(v[n]+eps)
-y[n,i]=h[n,i]*w[i]+b[i]
-""",
-    "two": """
-op f(x[n,i], w[i], b[i]) -> y
-u[n,i]=x[n,i]-mean[i](x[n,i])
-y[n,i]=u[n,i]*rsqrt(mean[j](u[n,j]**2)+1e-5)*w[i]+b[i]
-""",
-    "one": """
-op f(x[n,i]) -> y
-y[n,i]=(x[n,i]-mean[i](x[n,i]))/sqrt(mean[j]((x[n,j]-mean[i](x[n,i]))**2)+1e-5)
-""",
-    "std eq": """
-op f(x[n,i], w[i]; eps=1e-6) -> y
-m[n]=sum[i](x[n,i])/size(i)
-s[n]=sqrt(sum[i]((x[n,i]-m[n])**2)/size(i)+eps)
-y[n,i]=w[i]*(x[n,i]-m[n])/s[n]
-""",
-    "rstd eq": """
-op f(x[n,i], w[i]; eps=1e-6) -> y
-m[n]=mean[i](x[n,i])
-r[n]=(mean[i]((x[n,i]-m[n])**2)+eps)**(-1/2)
-y[n,i]=w[i]*(x[n,i]-m[n])*r[n]
-""",
-    "unbiased": """
-op f(x[n,i], w[i], b[i]) -> y
-m[n]=mean[i](x[n,i])
-v[n]=sum[i]((x[n,i]-m[n])**2)/(size(i)-1)
-y[n,i]=w[i]*(x[n,i]-m[n])*(v[n]+1e-5)**(-1/2)+b[i]
-""",
-    "unbiased bn": """
-op f(x[i,j], gain[j], bias[j]; eps=1e-5) -> y
-mu[j]=mean[i](x[i,j])
-var[j]=sum[i]((x[i,j]-mu[j])**2)/(size(i)-1)
-xhat[i,j]=(x[i,j]-mu[j])*(var[j]+eps)**(-1/2)
-y[i,j]=gain[j]*xhat[i,j]+bias[j]
-""",
-    "gemma": """
-op f(x[n,i], w[i]; eps=1e-6) -> y
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=(1+w[i])*(x[n,i]-m[n])/sqrt(v[n]+eps)
-""",
-    "prenorm": """
-op f(x[n,i], w[i], b[i], W[j,i]; eps=1e-6) -> z
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+eps)+b[i]
-z[n,j]=sum[i](y[n,i]*W[j,i])
-""",
-    "mlp": """
-op f(x[n,i], A[j,i], c[j], w[j], b[j], B[k,j]; eps=1e-6) -> z
-h[n,j]=sum[i](x[n,i]*A[j,i])+c[j]
-m[n]=mean[j](h[n,j])
-v[n]=mean[j]((h[n,j]-m[n])**2)
-y[n,j]=w[j]*(h[n,j]-m[n])/sqrt(v[n]+eps)+b[j]
-a[n,j]=relu(y[n,j])
-z[n,k]=sum[j](a[n,j]*B[k,j])
-""",
-    "block": """
-op f(x[n,i], w[i], b[i], W[j,i], V[i,j]; eps=1e-6) -> z
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+eps)+b[i]
-h[n,j]=tanh(sum[i](y[n,i]*W[j,i]))
-z[n,i]=x[n,i]+sum[j](h[n,j]*V[i,j])
-""",
-    "not last": """
-op f(x[i,n], w[i]) -> y
-m[n]=mean[i](x[i,n])
-v[n]=mean[i]((x[i,n]-m[n])**2)
-y[i,n]=w[i]*(x[i,n]-m[n])/sqrt(v[n]+1e-5)
-""",
-    "two axes": """
-op f(x[n,i,j], w[i,j], b[i,j]) -> y
-m[n]=mean[i,j](x[n,i,j])
-v[n]=mean[i,j]((x[n,i,j]-m[n])**2)
-y[n,i,j]=w[i,j]*(x[n,i,j]-m[n])/sqrt(v[n]+1e-5)+b[i,j]
-""",
-    "scalar gain": """
-op f(x[n,i], g, b[i]) -> y
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=g*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]
-""",
-    "modulated": """
-op f(x[n,i], s[n,i], t[n,i]) -> y
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=(1+s[n,i])*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+t[n,i]
-""",
-    "gelu of norm": """
-op f(x[n,i], w[i], b[i]) -> z
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]
-z[n,i]=y[n,i]*(1+erf(y[n,i]/sqrt(2)))/2
-""",
-    "no eps": """
-op f(x[n,i]) -> y
-m[n]=mean[i](x[n,i])
-y[n,i]=(x[n,i]-m[n])/sqrt(mean[i]((x[n,i]-m[n])**2))
-""",
-    "square": """
-op f(x[i,j], w[j]) -> y
-m[i]=mean[j](x[i,j])
-v[i]=mean[j]((x[i,j]-m[i])**2)
-y[i,j]=w[j]*(x[i,j]-m[i])/sqrt(v[i]+1e-5)+w[j]
-""",
-    "group": """
-op f(x[n,(g c),t], w[c]; groups=size(g)) -> y
-m[n,g]=mean[c,t](x[n,(g c),t])
-v[n,g]=mean[c,t]((x[n,(g c),t]-m[n,g])**2)
-y[n,(g c),t]=w[c]*(x[n,(g c),t]-m[n,g])/sqrt(v[n,g]+1e-5)
-""",
-    "loss": """
-op f(x[n,i], w[i], t[n,i]) -> l
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5)
-l=mean[n,i]((y[n,i]-t[n,i])**2)
-""",
-    "twice": """
-op f(x[n,i], w[i], b[i]) -> z
-m[n]=mean[i](x[n,i])
-v[n]=mean[i]((x[n,i]-m[n])**2)
-y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]
-m2[n]=mean[i](y[n,i])
-v2[n]=mean[i]((y[n,i]-m2[n])**2)
-z[n,i]=(y[n,i]-m2[n])/sqrt(v2[n]+1e-5)
-""",
-}
+WAYS = {}
 """Ways to write a normalisation, alone or as a part of something."""
-
-FOUND = {
-    "four": ("layer_norm", 3),
-    "two": ("layer_norm", 3),
-    "one": ("layer_norm", 1),
-    "std eq": ("layer_norm", 2),
-    "rstd eq": ("layer_norm", 2),
-    "unbiased": ("layer_norm", 3),
-    "unbiased bn": ("batch_norm", 3),
-    "gemma": ("layer_norm", 2),
-    "prenorm": ("layer_norm", 3),
-    "mlp": ("layer_norm", 3),
-    "block": ("layer_norm", 3),
-    "not last": ("batch_norm", 1),
-    "two axes": ("layer_norm", 3),
-    "scalar gain": ("layer_norm", 1),
-    "modulated": ("layer_norm", 1),
-    "gelu of norm": ("layer_norm", 3),
-    "no eps": ("layer_norm", 1),
-    "square": ("layer_norm", 3),
-    "group": ("layer_norm", 1),
-    "loss": ("layer_norm", 2),
-    "twice": ("layer_norm", 4),
-}
+FOUND = {}
 """The kernel, and how often a result of its backward is read."""
+for said, text in told(
+    """\
+four: layer_norm 3
+    op f(x[n,i], w[i], b[i]; eps=1e-5) -> y; mu[n]=mean[i](x[n,i]); \
+      v[n]=mean[i]((x[n,i]-mu[n])**2); h[n,i]=(x[n,i]-mu[n])/sqrt(v[n]+eps); y[n,i]=h[n,i]*w[i]+b[i]
+two: layer_norm 3
+    op f(x[n,i], w[i], b[i]) -> y; u[n,i]=x[n,i]-mean[i](x[n,i]); \
+      y[n,i]=u[n,i]*rsqrt(mean[j](u[n,j]**2)+1e-5)*w[i]+b[i]
+one: layer_norm 1
+    op f(x[n,i]) -> y; \
+      y[n,i]=(x[n,i]-mean[i](x[n,i]))/sqrt(mean[j]((x[n,j]-mean[i](x[n,i]))**2)+1e-5)
+std eq: layer_norm 2
+    op f(x[n,i], w[i]; eps=1e-6) -> y; m[n]=sum[i](x[n,i])/size(i); \
+      s[n]=sqrt(sum[i]((x[n,i]-m[n])**2)/size(i)+eps); y[n,i]=w[i]*(x[n,i]-m[n])/s[n]
+rstd eq: layer_norm 2
+    op f(x[n,i], w[i]; eps=1e-6) -> y; m[n]=mean[i](x[n,i]); \
+      r[n]=(mean[i]((x[n,i]-m[n])**2)+eps)**(-1/2); y[n,i]=w[i]*(x[n,i]-m[n])*r[n]
+unbiased: layer_norm 3
+    op f(x[n,i], w[i], b[i]) -> y; m[n]=mean[i](x[n,i]); \
+      v[n]=sum[i]((x[n,i]-m[n])**2)/(size(i)-1); y[n,i]=w[i]*(x[n,i]-m[n])*(v[n]+1e-5)**(-1/2)+b[i]
+unbiased bn: batch_norm 3
+    op f(x[i,j], gain[j], bias[j]; eps=1e-5) -> y; mu[j]=mean[i](x[i,j]); \
+      var[j]=sum[i]((x[i,j]-mu[j])**2)/(size(i)-1); \
+      xhat[i,j]=(x[i,j]-mu[j])*(var[j]+eps)**(-1/2); y[i,j]=gain[j]*xhat[i,j]+bias[j]
+gemma: layer_norm 2
+    op f(x[n,i], w[i]; eps=1e-6) -> y; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=(1+w[i])*(x[n,i]-m[n])/sqrt(v[n]+eps)
+prenorm: layer_norm 3
+    op f(x[n,i], w[i], b[i], W[j,i]; eps=1e-6) -> z; m[n]=mean[i](x[n,i]); \
+      v[n]=mean[i]((x[n,i]-m[n])**2); y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+eps)+b[i]; \
+      z[n,j]=sum[i](y[n,i]*W[j,i])
+mlp: layer_norm 3
+    op f(x[n,i], A[j,i], c[j], w[j], b[j], B[k,j]; eps=1e-6) -> z; \
+      h[n,j]=sum[i](x[n,i]*A[j,i])+c[j]; m[n]=mean[j](h[n,j]); v[n]=mean[j]((h[n,j]-m[n])**2); \
+      y[n,j]=w[j]*(h[n,j]-m[n])/sqrt(v[n]+eps)+b[j]; a[n,j]=relu(y[n,j]); \
+      z[n,k]=sum[j](a[n,j]*B[k,j])
+block: layer_norm 3
+    op f(x[n,i], w[i], b[i], W[j,i], V[i,j]; eps=1e-6) -> z; m[n]=mean[i](x[n,i]); \
+      v[n]=mean[i]((x[n,i]-m[n])**2); y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+eps)+b[i]; \
+      h[n,j]=tanh(sum[i](y[n,i]*W[j,i])); z[n,i]=x[n,i]+sum[j](h[n,j]*V[i,j])
+not last: batch_norm 1
+    op f(x[i,n], w[i]) -> y; m[n]=mean[i](x[i,n]); v[n]=mean[i]((x[i,n]-m[n])**2); \
+      y[i,n]=w[i]*(x[i,n]-m[n])/sqrt(v[n]+1e-5)
+two axes: layer_norm 3
+    op f(x[n,i,j], w[i,j], b[i,j]) -> y; m[n]=mean[i,j](x[n,i,j]); \
+      v[n]=mean[i,j]((x[n,i,j]-m[n])**2); y[n,i,j]=w[i,j]*(x[n,i,j]-m[n])/sqrt(v[n]+1e-5)+b[i,j]
+scalar gain: layer_norm 1
+    op f(x[n,i], g, b[i]) -> y; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=g*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]
+modulated: layer_norm 1
+    op f(x[n,i], s[n,i], t[n,i]) -> y; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=(1+s[n,i])*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+t[n,i]
+gelu of norm: layer_norm 3
+    op f(x[n,i], w[i], b[i]) -> z; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]; z[n,i]=y[n,i]*(1+erf(y[n,i]/sqrt(2)))/2
+no eps: layer_norm 1
+    op f(x[n,i]) -> y; m[n]=mean[i](x[n,i]); y[n,i]=(x[n,i]-m[n])/sqrt(mean[i]((x[n,i]-m[n])**2))
+square: layer_norm 3
+    op f(x[i,j], w[j]) -> y; m[i]=mean[j](x[i,j]); v[i]=mean[j]((x[i,j]-m[i])**2); \
+      y[i,j]=w[j]*(x[i,j]-m[i])/sqrt(v[i]+1e-5)+w[j]
+group: layer_norm 1
+    op f(x[n,(g c),t], w[c]; groups=size(g)) -> y; m[n,g]=mean[c,t](x[n,(g c),t]); \
+      v[n,g]=mean[c,t]((x[n,(g c),t]-m[n,g])**2); \
+      y[n,(g c),t]=w[c]*(x[n,(g c),t]-m[n,g])/sqrt(v[n,g]+1e-5)
+loss: layer_norm 2
+    op f(x[n,i], w[i], t[n,i]) -> l; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5); l=mean[n,i]((y[n,i]-t[n,i])**2)
+twice: layer_norm 4
+    op f(x[n,i], w[i], b[i]) -> z; m[n]=mean[i](x[n,i]); v[n]=mean[i]((x[n,i]-m[n])**2); \
+      y[n,i]=w[i]*(x[n,i]-m[n])/sqrt(v[n]+1e-5)+b[i]; m2[n]=mean[i](y[n,i]); \
+      v2[n]=mean[i]((y[n,i]-m2[n])**2); z[n,i]=(y[n,i]-m2[n])/sqrt(v2[n]+1e-5)
+"""
+):
+    name, kernel, reads = re.split(r": | (?=\d)", said)
+    WAYS[name], FOUND[name] = text, (kernel, int(reads))
 
 QUICK = ("rstd eq", "unbiased bn", "gemma", "not last", "group", "mlp")
-OTHERS = {
-    "eps outside the root": """
-op f(x[n,i]) -> y
-m[n] = mean[i](x[n,i])
-y[n,i] = (x[n,i] - m[n])/(sqrt(mean[i]((x[n,i] - m[n])**2)) + 1e-5)
-""",
-    "the mean of more than the deviation": """
-op f(x[n,i,j]) -> y
-m[n] = mean[i,j](x[n,i,j])
-v[n,i] = mean[j]((x[n,i,j] - m[n])**2)
-y[n,i,j] = (x[n,i,j] - m[n])/sqrt(v[n,i] + 1e-5)
-""",
-    "a deviation of something else": """
-op f(x[n,i], z[n,i]) -> y
-m[n] = mean[i](x[n,i])
-q[n] = mean[i](z[n,i])
-y[n,i] = (x[n,i] - m[n])/sqrt(mean[i]((z[n,i] - q[n])**2) + 1e-5)
-""",
-}
+OTHERS = dict(
+    told(
+        """\
+eps outside the root
+    op f(x[n,i]) -> y; m[n] = mean[i](x[n,i]); \
+      y[n,i] = (x[n,i] - m[n])/(sqrt(mean[i]((x[n,i] - m[n])**2)) + 1e-5)
+the mean of more than the deviation
+    op f(x[n,i,j]) -> y; m[n] = mean[i,j](x[n,i,j]); v[n,i] = mean[j]((x[n,i,j] - m[n])**2); \
+      y[n,i,j] = (x[n,i,j] - m[n])/sqrt(v[n,i] + 1e-5)
+a deviation of something else
+    op f(x[n,i], z[n,i]) -> y; m[n] = mean[i](x[n,i]); q[n] = mean[i](z[n,i]); \
+      y[n,i] = (x[n,i] - m[n])/sqrt(mean[i]((z[n,i] - q[n])**2) + 1e-5)
+"""
+    )
+)
 
 
 def reads_of_gradients(text):
