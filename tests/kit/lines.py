@@ -11,7 +11,7 @@ from kit.plain import plain_tree
 from kit.slopes import along
 
 from derive import load, parse
-from derive.check import oracle
+from derive.check import oracle, reference
 
 
 def named(text):
@@ -22,6 +22,18 @@ def made(text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return parse(text)
+
+
+def defined(op, **parameters):
+    """The equations as they stand: a function of the inputs that torch differentiates."""
+
+    def f(*tensors):
+        names = (t.name for t in op.inputs)
+        made = reference.values(op, dict(zip(names, tensors, strict=True)), parameters)
+        outputs = tuple(made[name] for name in op.outputs)
+        return outputs if len(outputs) > 1 else outputs[0]
+
+    return f
 
 
 def lines(text, function):

@@ -1,40 +1,27 @@
 """Sums weighted by products over the positions between two are linear recurrences.
 
-Each operation is held against torch's autograd of the formula with a matrix of all products.
+Each operation is held against torch's autograd of its equations as they stand.
 """
 
 import itertools
 
 import pytest
-from kit.each import each_row
+from kit.each import each_row, told
+from kit.lines import defined
 
 torch = pytest.importorskip("torch")
 
 import derive  # noqa: E402
 
-n, d, e = 3, 2, 4
+T = 5
+SIZES = {"n": 3, "d": 2, "e": 4, "t": T, "s": T, "k": T}
 
 
-def products(a, takes_low, takes_high):
-    """D[.., low, high], the products of a[.., l] over the l between."""
-    low, high, at = (
-        torch.arange(a.shape[-1]).view(s) for s in ((-1, 1, 1), (1, -1, 1), (1, 1, -1))
-    )
-    inside = (at >= low) if takes_low else (at > low)
-    inside = inside & ((at <= high) if takes_high else (at < high))
-    return torch.where(inside, a[..., None, None, :], 1).prod(-1)
-
-
-def upper(T, strict=False):
-    return torch.ones(T, T, dtype=torch.float64).triu(int(strict))
-
-
-def assert_alike(op, plain, shapes):
-    generator = torch.Generator().manual_seed(5)
-    own = [
-        torch.randn(s, dtype=torch.float64, generator=generator).requires_grad_() for s in shapes
-    ]
-    have, want = derive.load(op)(*own), plain(*own)
+def assert_alike(op, **sizes):
+    sizes = {**SIZES, **sizes}
+    shapes = [[sizes[i.name] for i in t.axes] for t in op.inputs]
+    own = [torch.randn(s, dtype=torch.float64).requires_grad_() for s in shapes]
+    have, want = derive.load(op)(*own), defined(op)(*own)
     torch.testing.assert_close(have, want)
     for _ in range(2):
         first, other = (
@@ -55,10 +42,7 @@ def code_of(op):
 FORMS = list(itertools.product(("t", "k"), ("<=", "<"), ("<=", "<"), ("<=", "<")))
 
 
-WEIGHTS = {"prod[{}](a[n,l])": lambda a: a, "exp(-2*sum[{}](a[n,l]))": lambda a: (-2 * a).exp()}
-
-
-@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("weight", ["prod[{}](a[n,l])", "exp(-2*sum[{}](a[n,l]))"])
 @pytest.mark.parametrize("form", FORMS, ids="".join)
 def test_either_end_may_belong_to_the_product(form, weight):
     low, order, first, last = form
@@ -68,126 +52,55 @@ def test_either_end_may_belong_to_the_product(form, weight):
         f"y[n,t] = sum[k | {low} {order} {high}]"
         f"(x[n,k]*{weight.format(f'l | {low} {first} l and l {last} {high}')})"
     )
-
-    def plain(x, a):
-        all_products = products(WEIGHTS[weight](a), first == "<=", last == "<=") * upper(
-            x.shape[1], order == "<"
-        )
-        along = "nk,ntk->nt" if low == "t" else "nk,nkt->nt"
-        return torch.einsum(along, x, all_products)
-
     if form[1:] != ("<", "<=", "<=") or "exp" in weight:
         # There, the gradient of a product has no pair with both at the same place.
         assert "_recurrence(" in code_of(op)
         assert ".prod(" not in code_of(op) and "exclusive_prod" not in code_of(op)
-    for T in (1, 2, 5, 8):
-        assert_alike(op, plain, [(n, T), (n, T)])
+    for t in (1, 2, 5, 8):
+        assert_alike(op, t=t)
 
 
-T = 5
-OPERATIONS = {
-    "x[n,t], a[t] -> y; y[n,t] = sum[k | t <= k](x[n,k]*prod[l | t <= l and l < k](a[l]))": (
-        lambda x, a: (products(a, 1, 0) * upper(T) * x[:, None]).sum(-1),
-        [(n, T), (T,)],
-    ),
-    "x[t], a[n,t], w[n] -> y; "
-    "y[t] = sum[n,k | k <= t](w[n]*x[k]*prod[l | k < l and l <= t](a[n,l]))": (
-        lambda x, a, w: torch.einsum("nkt,n,k->t", products(a, 0, 1) * upper(T), w, x),
-        [(T,), (n, T), (n,)],
-    ),
-    "x[n,t], a[n,t], w[t] -> y; "
-    "y[n,t] = w[t]*sum[k | k <= t and x[n,k] > 0](x[n,k]*prod[l | k < l and l <= t](a[n,l]))": (
-        lambda x, a, w: w * (products(a, 0, 1) * upper(T) * x.relu()[:, :, None]).sum(1),
-        [(n, T), (n, T), (T,)],
-    ),
-    "a[t] -> y; y[t] = sum[k | k <= t](prod[l | k < l and l <= t](a[l]))": (
-        lambda a: (products(a, 0, 1) * upper(T)).sum(0),
-        [(T,)],
-    ),
-    "x[t], b -> y; y[t] = sum[k | k <= t](x[k]*prod[l | k <= l and l <= t](b))": (
-        lambda x, b: (products(b.expand(T), 1, 1) * upper(T) * x[:, None]).sum(0),
-        [(T,), ()],
-    ),
-    # gated linear attention
-    "q[t,d], k[s,d], v[s,e], a[t,d]; size(s)=size(t) -> y; "
-    "y[t,e] = "
-    "sum[s,d | s <= t](q[t,d]*k[s,d]*v[s,e]*prod[l | s < l and l <= t](sigmoid(a[l,d])))": (
-        lambda q, k, v, a: torch.einsum(
-            "td,sd,se,dst->te", q, k, v, products(a.sigmoid().T, 0, 1) * upper(T)
-        ),
-        [(T, d), (T, d), (T, e), (T, d)],
-    ),
-    # a selective state-space model
-    "u[t,d], r[t,d], A[d,n], B[t,n], C[t,n] -> y; "
-    "y[t,d] = sum[s,n | s <= t]"
-    "(C[t,n]*B[s,n]*r[s,d]*u[s,d]*prod[l | s < l and l <= t](exp(r[l,d]*A[d,n])))": (
-        lambda u, r, A, B, C: torch.einsum(
-            "tn,sn,sd,dnst->td",
-            *(C, B, r * u),
-            products((r.T[:, None] * A[:, :, None]).exp(), 0, 1) * upper(T),
-        ),
-        [(T, d), (T, d), (d, n), (T, n), (T, n)],
-    ),
-    # the same, with exponents
-    "u[t,d], r[t,d], A[d,n], B[t,n], C[t,n] -> y; "
-    "y[t,d] = sum[s,n | s <= t]"
-    "(C[t,n]*B[s,n]*r[s,d]*u[s,d]*exp(A[d,n]*sum[l | s < l and l <= t](r[l,d])))": (
-        lambda u, r, A, B, C: torch.einsum(
-            "tn,sn,sd,dnst->td",
-            *(C, B, r * u),
-            products((r.T[:, None] * A[:, :, None]).exp(), 0, 1) * upper(T),
-        ),
-        [(T, d), (T, d), (d, n), (T, n), (T, n)],
-    ),
-    # other conditions leave elements out of the product
-    "x[t], a[t], m[t] -> y; "
-    "y[t] = sum[k | k <= t](x[k]*prod[l | k < l and l <= t and m[l] > 0](a[l]))": (
-        lambda x, a, m: (products(torch.where(m > 0, a, 1), 0, 1) * upper(T) * x[:, None]).sum(0),
-        [(T,), (T,), (T,)],
-    ),
-    "x[t], a[t], m[t] -> y; "
-    "y[t] = sum[k | t <= k](x[k]*exp(sum[l | t <= l and l < k and (m[l] > 0 or l == 1)](a[l])))": (
-        lambda x, a, m: (
-            products(torch.where((m > 0) | (torch.arange(T) == 1), a, 0).exp(), 1, 0)
-            * (upper(T) * x)
-        ).sum(1),
-        [(T,), (T,), (T,)],
-    ),
-    # advantages of episodes
-    "x[n,t], b[n,t]; g=0.9 -> y; "
-    "y[n,t] = sum[k | t <= k](g**(k - t)*x[n,k]*prod[l | t <= l and l < k](1 - b[n,l]))": (
-        lambda x, b: (products(0.9 * (1 - b), 1, 0) * upper(T) * x[:, None]).sum(-1),
-        [(n, T), (n, T)],
-    ),
-}
+OPERATIONS = """\
+op f(x[n,t], a[t]) -> y; y[n,t] = sum[k | t <= k](x[n,k]*prod[l | t <= l and l < k](a[l]))
+op f(x[t], a[n,t], w[n]) -> y; \
+  y[t] = sum[n,k | k <= t](w[n]*x[k]*prod[l | k < l and l <= t](a[n,l]))
+op f(x[n,t], a[n,t], w[t]) -> y; \
+  y[n,t] = w[t]*sum[k | k <= t and x[n,k] > 0](x[n,k]*prod[l | k < l and l <= t](a[n,l]))
+op f(a[t]) -> y; y[t] = sum[k | k <= t](prod[l | k < l and l <= t](a[l]))
+op f(x[t], b) -> y; y[t] = sum[k | k <= t](x[k]*prod[l | k <= l and l <= t](b))
+# gated linear attention
+op f(q[t,d], k[s,d], v[s,e], a[t,d]; size(s)=size(t)) -> y; \
+  y[t,e] = sum[s,d | s <= t](q[t,d]*k[s,d]*v[s,e]*prod[l | s < l and l <= t](sigmoid(a[l,d])))
+# a selective state-space model, and the same with exponents
+op f(u[t,d], r[t,d], A[d,n], B[t,n], C[t,n]) -> y; y[t,d] = sum[s,n | s <= t]\
+  (C[t,n]*B[s,n]*r[s,d]*u[s,d]*prod[l | s < l and l <= t](exp(r[l,d]*A[d,n])))
+op f(u[t,d], r[t,d], A[d,n], B[t,n], C[t,n]) -> y; y[t,d] = sum[s,n | s <= t]\
+  (C[t,n]*B[s,n]*r[s,d]*u[s,d]*exp(A[d,n]*sum[l | s < l and l <= t](r[l,d])))
+# other conditions leave elements out of the product
+op f(x[t], a[t], m[t]) -> y; \
+  y[t] = sum[k | k <= t](x[k]*prod[l | k < l and l <= t and m[l] > 0](a[l]))
+op f(x[t], a[t], m[t]) -> y; y[t] = sum[k | t <= k]\
+  (x[k]*exp(sum[l | t <= l and l < k and (m[l] > 0 or l == 1)](a[l])))
+# advantages of episodes
+op f(x[n,t], b[n,t]; g=0.9) -> y; \
+  y[n,t] = sum[k | t <= k](g**(k - t)*x[n,k]*prod[l | t <= l and l < k](1 - b[n,l]))
+"""
 
 
-@each_row("text", OPERATIONS)
+@each_row("text", [text for text, _ in told(OPERATIONS)])
 def test_no_tensor_has_two_positions(text):
-    plain, shapes = OPERATIONS[text]
-    inputs, _, body = text.partition(" -> ")
-    result, _, body = body.partition("; ")
-    op = derive.parse(f"op f({inputs}) -> {result}\n{body}")
+    op = derive.parse(text)
     assert "_recurrence(" in code_of(op) and "exclusive_prod" not in code_of(op)
-    assert_alike(op, plain, shapes)
+    assert_alike(op)
 
 
-MASKED = {
-    "prod[l | l <= t and m[l] > 0](a[l])": lambda a, m: torch.where(m > 0, a, 1).cumprod(0),
-    "m[0]*prod[l | l >= t and l > 1](a[l])": lambda a, m: (
-        m[0] * torch.where(torch.arange(T) > 1, a, 1).flip(0).cumprod(0).flip(0)
-    ),
-    "logsumexp[l | l <= t and (l == 0 or m[l] > 0)](a[l])": lambda a, m: torch.where(
-        (m > 0) | (torch.arange(T) == 0), a, -torch.inf
-    ).logcumsumexp(0),
-    "sum[l | l <= t and m[l] > 0](a[l]*softmax[l | l <= t and m[l] > 0](a[l]))": lambda a, m: (
-        torch.where(m * upper(T).T > 0, a, -1e300).softmax(1)
-        * torch.where(m * upper(T).T > 0, a, 0)
-    ).sum(1),
-    "amax[l | l >= t and 0 <= l](a[l])**2*m[0]": lambda a, m: (
-        a.flip(0).cummax(0)[0].flip(0).square() * m[0]
-    ),
-}
+MASKED = (
+    "prod[l | l <= t and m[l] > 0](a[l])",
+    "m[0]*prod[l | l >= t and l > 1](a[l])",
+    "logsumexp[l | l <= t and (l == 0 or m[l] > 0)](a[l])",
+    "sum[l | l <= t and m[l] > 0](a[l]*softmax[l | l <= t and m[l] > 0](a[l]))",
+    "amax[l | l >= t and 0 <= l](a[l])**2*m[0]",
+)
 
 
 @each_row("body", MASKED)
@@ -204,19 +117,13 @@ def test_the_gradient_of_a_cumulative_call_has_its_other_conditions(body):
         (first,) = torch.autograd.grad(y, a, G, create_graph=True)
         return y.detach(), first.detach(), torch.autograd.grad(first.sin().sum(), a)[0]
 
-    torch.testing.assert_close(derivatives(derive.load(op)(a, m)), derivatives(MASKED[body](a, m)))
+    torch.testing.assert_close(derivatives(derive.load(op)(a, m)), derivatives(defined(op)(a, m)))
 
 
-MATRICES = {
-    "M[t,k]*x[n,k]*prod[l | t <= l and l < k](a[n,l])": lambda x, a, M: torch.einsum(
-        "tk,nk,ntk->nt", M, x, products(a, 1, 0) * upper(T)
-    ),
-    "M[k,t]*x[n,k]*prod[l | t <= l and l < k](a[n,l]*M[l,k])": lambda x, a, M: torch.einsum(
-        "kt,nk,ntk->nt",
-        *(M, x),
-        torch.stack([products(a * M[:, k], 1, 0)[:, :, k] for k in range(T)], -1) * upper(T),
-    ),
-}
+MATRICES = (
+    "M[t,k]*x[n,k]*prod[l | t <= l and l < k](a[n,l])",
+    "M[k,t]*x[n,k]*prod[l | t <= l and l < k](a[n,l]*M[l,k])",
+)
 
 
 @each_row("text", MATRICES)
@@ -224,7 +131,7 @@ def test_a_factor_of_both_positions_keeps_the_matrix(text):
     op = derive.parse(f"op f(x[n,t], a[n,t], M[t,k]) -> y\ny[n,t] = sum[k | t <= k]({text})")
     forward, _ = code_of(op).split("def setup_context")
     assert "_recurrence(" not in forward
-    assert_alike(op, MATRICES[text], [(n, T), (n, T), (T, T)])
+    assert_alike(op)
 
 
 @pytest.mark.parametrize("form", FORMS[:8], ids="".join)
@@ -236,14 +143,9 @@ def test_many_features_with_one_weight_take_matrices_of_products(form):
         f"y[t,e] = sum[s,d | s {order} t]"
         f"(q[t,d]*k[s,d]*v[s,e]*prod[l | s {first} l and l {last} t](a[l]))"
     )
-
-    def plain(q, k, v, a):
-        between = products(a, first == "<=", last == "<=") * upper(T, order == "<")
-        return torch.einsum("td,sd,se,st->te", q, k, v, between)
-
     forward, _ = code_of(op).split("def setup_context")
     assert "_recurrence(" not in forward
-    assert_alike(op, plain, [(T, d), (T, d), (T, e), (T,)])
+    assert_alike(op)
 
 
 def test_what_no_product_takes_may_be_infinite():
@@ -267,16 +169,11 @@ def test_what_some_product_takes_is_found_out_from_the_conditions():
         "op f(x[t], d[t], r[s], c[t,s]) -> y\n"
         "y[t] = sum[s,k | k <= t](c[t,s]*x[k]*prod[l | k < l and l <= t](exp(d[l]*r[s])))"
     )
-
-    def plain(x, d, r, c):
-        between = products((r[:, None] * d).exp(), False, True) * upper(T)
-        return torch.einsum("ts,k,skt->t", c, x, between)
-
     code = code_of(op)
     assert "_recurrence(" in code and ".any(" not in code
-    assert_alike(op, plain, [(T,), (T,), (d,), (T, d)])
+    assert_alike(op, s=2)
     large = torch.tensor([1e4, 0.1, 0.2, -0.3, 0.4], dtype=torch.float64).requires_grad_()
-    own = [torch.rand(s, dtype=torch.float64) for s in ((T,), (d,), (T, d))]
+    own = [torch.rand(s, dtype=torch.float64) for s in ((T,), (2,), (T, 2))]
     y = derive.load(op)(own[0], large, *own[1:])
     assert y.isfinite().all() and torch.autograd.grad(y.sum(), large)[0].isfinite().all()
 

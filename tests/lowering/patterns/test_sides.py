@@ -3,9 +3,10 @@
 import re
 
 import pytest
-from kit.each import each_row
+from kit.each import each_row, told
 
 torch = pytest.importorskip("torch")
+from kit.lines import defined  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 
 import derive  # noqa: E402
@@ -13,123 +14,54 @@ import derive  # noqa: E402
 INF = torch.inf
 
 
-def logsumexp(mask, h):
-    return torch.where(mask, h, -INF).logsumexp(-1)
-
-
 def softmax(mask, h):
     return torch.where(mask, torch.where(mask, h, torch.finfo(h.dtype).min).softmax(-1), 0)
 
 
-# (inputs, equations, functions in the code, the same in torch with a mask of all pairs)
-SIDES = (
-    (
-        "x[l], t[k], v[l,d]",
-        "y[d,k] = sum[l | x[l] <= t[k]](v[l,d])",
-        {"sum"},
-        lambda x, t, v: ((x <= t[:, None]) * v.T[:, None]).sum(-1),
-    ),
-    (
-        "x[n,l], t[n,k], v[l,d]",
-        "y[n,k,d] = sum[l | x[n,l] > t[n,k]](v[l,d]**2)",
-        {"sum"},
-        lambda x, t, v: (x[:, None] > t[..., None]).to(v) @ v**2,
-    ),
-    (
-        "x[l], t[i,j], v[l,d]",
-        "y[d,i,j] = sum[l | x[l] + 1 < t[i,j] and x[l] > 0 and t[i,j] > 0](v[l,d])",
-        {"sum"},
-        lambda x, t, v: torch.einsum(
-            "ijl,ld->dij", ((x + 1 < t[..., None]) & (x > 0) & (t[..., None] > 0)).to(v), v
-        ),
-    ),
-    (
-        "x[l], t[n,k], v[n,l]",
-        "y[k,n] = sum[l | t[n,k] <= x[l]](v[n,l])",
-        {"sum"},
-        lambda x, t, v: ((x >= t[..., None]) * v[:, None]).sum(-1).T,
-    ),
-    (
-        "x[l], t[k], v[l,d], w[k,d]",
-        "y[k] = sum[l,d | x[l] < t[k]](v[l,d]*w[k,d])",
-        {"sum"},
-        lambda x, t, v, w: (((x < t[:, None]).to(v) @ v) * w).sum(1),
-    ),
-    (
-        "x[*b,l], t[*b,k], v[*b,l]",
-        "y[*b,k] = sum[l | x[*b,l] < t[*b,k]](v[*b,l])",
-        {"sum"},
-        lambda x, t, v: ((x[..., None, :] < t[..., None]) * v[..., None, :]).sum(-1),
-    ),
-    (
-        "x[n], v[n]",
-        "y = sum[n,m | x[n] < x[m]](v[n]*v[m]**2)",
-        {"sum"},
-        lambda x, v: ((x[:, None] < x) * v[:, None] * v**2).sum(),
-    ),
-    (
-        "x[n], v[n], e[n]: bool",
-        "y = sum[n,m | x[n] < x[m] and e[m]](v[n]**2 - 3*v[m])",
-        {"sum", "count"},
-        lambda x, v, e: ((x[:, None] < x) * e * (v[:, None] ** 2 - 3 * v)).sum(),
-    ),
-    (
-        "x[n,l], t[n,k], v[k]",
-        "y[n] = sum[l,k | x[n,l] < t[n,k]](v[k]**2)/1000",
-        {"count"},
-        lambda x, t, v: ((x[:, :, None] < t[:, None]) * v**2).sum((1, 2)) / 1000,
-    ),
-    (
-        "x[n,c], v[n,c], e[n]: bool",
-        "y[n,c] = v[n,c]*sum[m]([x[m,c] >= x[n,c]]*[e[m]])",
-        {"sum"},
-        lambda x, v, e: v * ((x[None] >= x[:, None]) & e[None, :, None]).sum(1),
-    ),
-    (
-        "x[n], v[n]",
-        "y[n] = where(any[m](x[m] > x[n]), v[n]**2, v[n])",
-        {"any"},
-        lambda x, v: torch.where((x > x[:, None]).any(1), v**2, v),
-    ),
-    (
-        "P[l]: int, v[l]; size(j)=100",
-        "y[j] = sum[l | P[l] > j](v[l])",
-        {"sum"},
-        lambda p, v: ((p > torch.arange(100)[:, None]) * v).sum(1),
-    ),
-    (
-        "h[n], x[n], e[n]: bool",
-        "r[n] = logsumexp[m | x[m] >= x[n]](h[m])\ny = sum[n | e[n]](r[n] - h[n])",
-        {"logsumexp", "mean", "mean_adjoint"},
-        lambda h, x, e: (logsumexp(x >= x[:, None], h) - h)[e].sum(),
-    ),
-    (
-        "h[n], x[n], v[n], e[n]: bool",
-        "mask[n,m] = x[m] <= x[n] and e[m]\nr[n] = logsumexp[m](where(mask[n,m], h[m], -inf))\n"
-        "y = sum[n | e[n]](r[n]*sum[m | mask[n,m]](v[m]))",
-        {"logsumexp", "mean", "mean_adjoint", "sum"},
-        lambda h, x, v, e: (
-            logsumexp((x <= x[:, None]) & e, h) * (((x <= x[:, None]) & e) * v).sum(1)
-        )[e].sum(),
-    ),
-    (
-        "h[b,n], x[n], v[n]: bool",
-        "r[b,n] = logsumexp[m | x[m] <= x[n] and v[m]](h[b,m])\ny[b] = sum[n | v[n]](r[b,n])",
-        {"logsumexp", "mean", "mean_adjoint"},
-        lambda h, x, v: logsumexp((x <= x[:, None]) & v, h[:, None])[:, v].sum(1),
-    ),
-    (
-        "h[n], x[n], v[n,d]",
-        "s[n,d] = sum[m | x[m] < x[n]](softmax[m | x[m] < x[n]](h[m])*v[m,d])\ny[n,d] = s[n,d]**2",
-        {"logsumexp", "mean", "mean_adjoint"},
-        lambda h, x, v: (softmax(x < x[:, None], h) @ v) ** 2,
-    ),
-    (
-        "h[l], x[l], t[k], w[k]",
-        "y[l] = sum[k](w[k]*softmax[l | x[l] >= t[k]](h[l]))",
-        {"logsumexp", "mean", "mean_adjoint"},
-        lambda h, x, t, w: w @ softmax(x >= t[:, None], h),
-    ),
+# The functions in the code of each.
+SIDES = told(
+    """\
+op f(x[l], t[k], v[l,d]) -> y; y[d,k] = sum[l | x[l] <= t[k]](v[l,d])
+    sum
+op f(x[n,l], t[n,k], v[l,d]) -> y; y[n,k,d] = sum[l | x[n,l] > t[n,k]](v[l,d]**2)
+    sum
+op f(x[l], t[i,j], v[l,d]) -> y; \
+  y[d,i,j] = sum[l | x[l] + 1 < t[i,j] and x[l] > 0 and t[i,j] > 0](v[l,d])
+    sum
+op f(x[l], t[n,k], v[n,l]) -> y; y[k,n] = sum[l | t[n,k] <= x[l]](v[n,l])
+    sum
+op f(x[l], t[k], v[l,d], w[k,d]) -> y; y[k] = sum[l,d | x[l] < t[k]](v[l,d]*w[k,d])
+    sum
+op f(x[*b,l], t[*b,k], v[*b,l]) -> y; y[*b,k] = sum[l | x[*b,l] < t[*b,k]](v[*b,l])
+    sum
+op f(x[n], v[n]) -> y; y = sum[n,m | x[n] < x[m]](v[n]*v[m]**2)
+    sum
+op f(x[n], v[n], e[n]: bool) -> y; y = sum[n,m | x[n] < x[m] and e[m]](v[n]**2 - 3*v[m])
+    sum count
+op f(x[n,l], t[n,k], v[k]) -> y; y[n] = sum[l,k | x[n,l] < t[n,k]](v[k]**2)/1000
+    count
+op f(x[n,c], v[n,c], e[n]: bool) -> y; y[n,c] = v[n,c]*sum[m]([x[m,c] >= x[n,c]]*[e[m]])
+    sum
+op f(x[n], v[n]) -> y; y[n] = where(any[m](x[m] > x[n]), v[n]**2, v[n])
+    any
+op f(P[l]: int, v[l]; size(j)=100) -> y; y[j] = sum[l | P[l] > j](v[l])
+    sum
+op f(h[n], x[n], e[n]: bool) -> y; r[n] = logsumexp[m | x[m] >= x[n]](h[m]); \
+  y = sum[n | e[n]](r[n] - h[n])
+    logsumexp mean mean_adjoint
+op f(h[n], x[n], v[n], e[n]: bool) -> y; mask[n,m] = x[m] <= x[n] and e[m]; \
+  r[n] = logsumexp[m](where(mask[n,m], h[m], -inf)); \
+  y = sum[n | e[n]](r[n]*sum[m | mask[n,m]](v[m]))
+    logsumexp mean mean_adjoint sum
+op f(h[b,n], x[n], v[n]: bool) -> y; r[b,n] = logsumexp[m | x[m] <= x[n] and v[m]](h[b,m]); \
+  y[b] = sum[n | v[n]](r[b,n])
+    logsumexp mean mean_adjoint
+op f(h[n], x[n], v[n,d]) -> y; \
+  s[n,d] = sum[m | x[m] < x[n]](softmax[m | x[m] < x[n]](h[m])*v[m,d]); y[n,d] = s[n,d]**2
+    logsumexp mean mean_adjoint
+op f(h[l], x[l], t[k], w[k]) -> y; y[l] = sum[k](w[k]*softmax[l | x[l] >= t[k]](h[l]))
+    logsumexp mean mean_adjoint
+"""
 )
 SIZES = {"n": 140, "l": 180, "k": 140, "d": 2, "i": 9, "j": 11, "b": 3, "c": 4}
 """With too many pairs for a mask."""
@@ -164,17 +96,15 @@ def derivatives(f, own, order=2):
 
 
 @pytest.mark.parametrize("sizes", [SIZES, SHORT], ids=["sorted", "few pairs"])
-@each_row("inputs, equations, names, plain", SIDES)
-def test_one_side_of_a_bound_is_a_scan_in_the_order_of_the_elements(
-    inputs, equations, names, plain, sizes
-):
-    op = derive.parse(f"op f({inputs}) -> y\n{equations}")
+@each_row("text, names", SIDES)
+def test_one_side_of_a_bound_is_a_scan_in_the_order_of_the_elements(text, names, sizes):
+    op = derive.parse(text)
     code = derive.source(op, standalone=False)
     found = re.findall(r"rt\.(\w+)_where(?:_(adjoint))?\(", code)
-    assert {"_".join(filter(None, parts)) for parts in found} == names
+    assert {"_".join(filter(None, parts)) for parts in found} == set(names.split())
     f = derive.load(op)
     own = list(given(op, sizes))
-    torch.testing.assert_close(derivatives(f, own), derivatives(plain, own))
+    torch.testing.assert_close(derivatives(f, own), derivatives(defined(op), own))
 
 
 @pytest.mark.parametrize("op", ["<", "<=", ">", ">="])
@@ -286,9 +216,10 @@ def test_bools_are_compared():
 
 
 @pytest.mark.filterwarnings("ignore:.*value tensor is non-contiguous:UserWarning")
-@each_row("inputs, equations, names, plain", SIDES)
-def test_tangents_and_batches(inputs, equations, names, plain):
-    op = derive.parse(f"op f({inputs}) -> y\n{equations}")
+@each_row("text, names", SIDES)
+def test_tangents_and_batches(text, names):
+    op = derive.parse(text)
+    plain = defined(op)
     f, own = derive.load(op), [x.detach() for x in given(op, SIZES)]
     along = [torch.ones_like(x) if x.is_floating_point() else x for x in own]
     want = plain(*own)
