@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from kit.each import each_row
-from kit.lines import made
+from kit.each import each_row, told
+from kit.lines import defined, made
 from kit.plain import plain
 from kit.texts import source
 from kit.unwritten import source_without_reuse
@@ -434,86 +434,45 @@ def test_a_sum_of_what_takes_nothing_reaches_no_gradient(factor):
     assert all(not t.any() for t in (y, *torch.autograd.grad(y.sum(), (v, q))))
 
 
-def _kept(condition, e):
-    return torch.where(condition, e, 1)
-
-
-def _shares(keep, e, weight):
-    """e over the sum of the weights that are kept, in rows that keep any; 0 elsewhere."""
-    total = torch.where(keep, weight, 0).sum(1, keepdim=True)
-    return torch.where(keep, e / _kept(keep.any(1, keepdim=True), total), 0)
-
-
-SECOND = {
-    "a root, masked along the axis that is not summed": (
-        "y[n,k] = where(c[k] > 0, sqrt(x[n]*c[k]), 0)",
-        lambda x, c, m: torch.where(c > 0, _kept(c > 0, x[:, None] * c).sqrt(), 0),
-    ),
-    "a logarithm in a sum under a mask": (
-        "y[k] = sum[n | m[k]](x[n]*log(x[n]*c[k]))*c[k]",
-        lambda x, c, m: torch.where(m, x[:, None] * _kept(m, x[:, None] * c).log(), 0).sum(0) * c,
-    ),
-    "a quotient by what a mask keeps": (
-        "y[n] = sum[k | c[k] > 0](x[n]**2/c[k])",
-        lambda x, c, m: torch.where(c > 0, x[:, None] ** 2 / _kept(c > 0, c), 0).sum(1),
-    ),
-    "a softmax of roots": (
-        "y[n,k] = softmax[k | m[k]](sqrt(x[n]*c[k]))",
-        lambda x, c, m: torch.softmax(
-            torch.where(m, _kept(m, x[:, None] * c).sqrt(), -torch.inf), 1
-        ),
-    ),
-    "a quotient by the sum of what a mask keeps, which may be none": (
-        "y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](c[l]*x[n])",
-        lambda x, c, m: _shares(c > x[:, None], x[:, None] * c, x[:, None] * c),
-    ),
-    "a quotient by the number of what a mask keeps, which may be 0": (
-        "y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](1)",
-        lambda x, c, m: _shares(c > x[:, None], x[:, None] * c, torch.ones(3, 4, dtype=c.dtype)),
-    ),
-    "the weights of an interpolation": (
-        "y[n] = prod[l | l != n](1/(x[n] - x[l]))",
-        lambda x, c, m: torch.where(
-            ~torch.eye(len(x), dtype=torch.bool),
-            1 / _kept(~torch.eye(len(x), dtype=torch.bool), x[:, None] - x),
-            1,
-        ).prod(1),
-    ),
-    "a sum with a logarithm among the factors": (
-        "y[k] = where(c[k] > 0.5, x[0]*(log(c[k] - 0.5) + x[1])*(sqrt(c[k] - 0.5) + x[2]), 0)",
-        lambda x, c, m: torch.where(
-            m, x[0] * (_kept(m, c - 0.5).log() + x[1]) * (_kept(m, c - 0.5).sqrt() + x[2]), 0
-        ),
-    ),
-    "a product of logarithms": (
-        "y[n] = prod[k | m[k]](log(x[n]*c[k]))",
-        lambda x, c, m: torch.where(m, _kept(m, x[:, None] * c).log(), 1).prod(1),
-    ),
-    "a root without an index of the mask": (
-        "p[n,k] = [x[n]*c[k] > 0.5]*sqrt(c[k] - 0.2)*x[n]\ny[n,k] = p[n,k]**2",
-        lambda x, c, m: torch.where(
-            x[:, None] * c > 0.5, _kept(m, c - 0.2).sqrt() * x[:, None], 0
-        ).square(),
-    ),
-    "a mean of logarithms without an index of the mask": (
-        "p[n,k] = [x[n]*c[k] > 0.5]*mean[t](x[t]*log(c[k] - 0.2))\ny[k] = prod[n](1 + p[n,k])",
-        lambda x, c, m: (
-            torch.where(x[:, None] * c > 0.5, x.mean() * _kept(m, c - 0.2).log(), 0) + 1
-        ).prod(0),
-    ),
-}
+SECOND = dict(
+    told(
+        """\
+a root, masked along the axis that is not summed
+    y[n,k] = where(c[k] > 0, sqrt(x[n]*c[k]), 0)
+a logarithm in a sum under a mask
+    y[k] = sum[n | m[k]](x[n]*log(x[n]*c[k]))*c[k]
+a quotient by what a mask keeps
+    y[n] = sum[k | c[k] > 0](x[n]**2/c[k])
+a softmax of roots
+    y[n,k] = softmax[k | m[k]](sqrt(x[n]*c[k]))
+a quotient by the sum of what a mask keeps, which may be none
+    y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](c[l]*x[n])
+a quotient by the number of what a mask keeps, which may be 0
+    y[n,k] = [c[k] > x[n]]*x[n]*c[k]/sum[l | c[l] > x[n]](1)
+the weights of an interpolation
+    y[n] = prod[l | l != n](1/(x[n] - x[l]))
+a sum with a logarithm among the factors
+    y[k] = where(c[k] > 0.5, x[0]*(log(c[k] - 0.5) + x[1])*(sqrt(c[k] - 0.5) + x[2]), 0)
+a product of logarithms
+    y[n] = prod[k | m[k]](log(x[n]*c[k]))
+a root without an index of the mask
+    p[n,k] = [x[n]*c[k] > 0.5]*sqrt(c[k] - 0.2)*x[n]; y[n,k] = p[n,k]**2
+a mean of logarithms without an index of the mask
+    p[n,k] = [x[n]*c[k] > 0.5]*mean[t](x[t]*log(c[k] - 0.2)); y[k] = prod[n](1 + p[n,k])
+"""
+    )
+)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", SECOND)
 def test_what_a_mask_keeps_out_has_second_derivatives(case):
-    text, plain = SECOND[case]
-    ours = derive.load(made(f"op f(x[n], c[k], m[k]: bool) -> y\n{text}"))
+    op = made(f"op f(x[n], c[k], m[k]: bool) -> y\n{SECOND[case]}")
     x = torch.tensor([0.4, 1.3, 2.1], dtype=torch.float64, requires_grad=True)
     c = torch.tensor([0.0, 1.5, 0.0, 0.7], dtype=torch.float64, requires_grad=True)
     m = c > 0
     found = []
-    for f in (ours, plain):
+    for f in (derive.load(op), defined(op)):
         y = f(x, c, m)
         G = torch.linspace(0.3, 1.7, y.numel(), dtype=y.dtype).reshape(y.shape).requires_grad_()
         first = torch.autograd.grad(y, (x, c), G, create_graph=True, materialize_grads=True)
