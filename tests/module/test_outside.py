@@ -35,10 +35,10 @@ INSIDE = {
     "a maximum": COUNTED.replace("s = sum[n]", "s = amax[n]"),
     "a product under autocast": "op f(x[n,m], w[m]; reduction=rows|none) -> rows: a | none: e\n"
     "e[n,m] = x[n,m] - logsumexp[k](x[n,k])\na[n] = sum[m](e[n,m]*w[m])",
-    "terms that torch would keep": WEIGHTED.replace("F[n,m] =", "H[n,m] =").replace(
-        "x[n,m] - logsumexp[k](x[n,k])", "2*x[n,m]"
-    ).replace("F[n,0]", "H[n,0]"),
-}  # fmt: skip
+    "terms that torch would keep": WEIGHTED.replace("F[n,m] =", "H[n,m] =")
+    .replace("x[n,m] - logsumexp[k](x[n,k])", "2*x[n,m]")
+    .replace("F[n,0]", "H[n,0]"),
+}
 
 
 def functions(text: str, **more: str) -> list[str]:

@@ -271,7 +271,7 @@ WRONG = [
     ("layer_norm", (f64, f64[0]), {"eps": f64[0, 0]}, TypeError, ["eps", "a number", "tensor"]),
     ("sum", (f64,), {"dim": 0, "keepdim": 1}, TypeError, ["keepdim must be True or False", "1"]),
     ("mse_loss", (f64, f64), {"reduction": ["mean"]}, ValueError, ["reduction", "mean", "sum"]),
-]  # fmt: skip
+]
 
 
 @each_row("name, tensors, parameters, error, words", WRONG)

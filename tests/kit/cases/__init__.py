@@ -5,6 +5,7 @@ cases.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ FAMILIES = (
 OWN: dict[str, Callable[..., Any]] = {
     name: function for family in FAMILIES for name, function in family.OWN.items()
 }
-CASES: tuple[Case, ...] = (
+FOUND: tuple[Case, ...] = (
     *networks.networks(),
     *elementwise.elementwise(),
     *matrix.matrix(),
@@ -80,3 +81,6 @@ CASES: tuple[Case, ...] = (
 def own(name: str) -> Callable[..., Any]:
     """torch's function of this name."""
     return OWN[name] if name in OWN else getattr(torch, name)
+
+
+CASES = tuple(case if case.reference else replace(case, reference=own(case.name)) for case in FOUND)

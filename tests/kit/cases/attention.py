@@ -160,7 +160,6 @@ def graphs() -> Iterator[Case]:
                 uniform((3, 2), -1, 1, 3), *edges,
             ],
             given,
-            OWN["graph_attention"],
         )  # fmt: skip
 
 
@@ -169,9 +168,9 @@ def attention() -> Iterator[Case]:
     for name in ("scaled_dot_product_attention", *plain):
         for batch in ((6,), (), (2, 6)):
             label = "typical" if batch == (6,) else f"{list(batch)}"
-            yield Case(name, label, lambda b=batch: triple(*b), {}, OWN[name])
+            yield Case(name, label, lambda b=batch: triple(*b))
     for name in plain:
-        yield Case(name, "7 rows", lambda: triple(2, rows=7), {}, OWN[name])
+        yield Case(name, "7 rows", lambda: triple(2, rows=7))
     mask = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]], dtype=torch.bool)
     for batch in ((), (6,)):
         shape = "typical" if batch else f"{list(batch)}"
@@ -180,32 +179,19 @@ def attention() -> Iterator[Case]:
             "scaled_dot_product_attention",
             f"{shape} with a mask",
             lambda b=batch, mask=added: [*triple(*b), mask],
-            {},
-            OWN["scaled_dot_product_attention"],
         )
-        yield Case(
-            "masked_attention",
-            shape,
-            lambda b=batch: [*triple(*b), mask],
-            {},
-            OWN["masked_attention"],
-        )
+        yield Case("masked_attention", shape, lambda b=batch: [*triple(*b), mask])
         for window in (1, 2, 9):
             yield Case(
                 "sliding_window_attention",
                 f"{shape} window={window}",
                 lambda b=batch: triple(*b),
                 {"window": window},
-                OWN["sliding_window_attention"],
             )
     for batch in ((), (1,), (1, 2)):
         label = "typical" if batch == (1,) else f"{list(batch)}"
         yield Case(
-            "alibi_attention",
-            label,
-            lambda b=batch: [*triple(*b, 7), uniform((7,), 0.1, 0.9, 3)],
-            {},
-            OWN["alibi_attention"],
+            "alibi_attention", label, lambda b=batch: [*triple(*b, 7), uniform((7,), 0.1, 0.9, 3)]
         )
         yield Case(
             "relative_attention",
@@ -213,18 +199,12 @@ def attention() -> Iterator[Case]:
             lambda b=batch: [
                 *triple(*b, 7), uniform((6, 7), -1, 1, 3), positions(ROWS, COLUMNS, below=6),
             ],
-            {},
-            OWN["relative_attention"],
         )  # fmt: skip
         yield Case(
             "grouped_query_attention",
             label,
-            lambda b=batch: [
-                uniform((*b, 14, ROWS, FEATURES), -1, 1), *triple(*b, 7)[1:],
-            ],
-            {},
-            OWN["grouped_query_attention"],
-        )  # fmt: skip
+            lambda b=batch: [uniform((*b, 14, ROWS, FEATURES), -1, 1), *triple(*b, 7)[1:]],
+        )
 
 
 def projected_attention() -> Iterator[Case]:

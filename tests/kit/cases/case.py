@@ -27,8 +27,9 @@ class Case:
     name: str
     label: str
     make: Callable[[], list[torch.Tensor | None]]
-    parameters: dict[str, Any]
-    reference: Callable[..., Any]
+    parameters: dict[str, Any] = field(default_factory=dict)
+    reference: Callable[..., Any] | None = None
+    """That of the name unless given."""
     opaque: frozenset[int] = field(default_factory=frozenset)
     """The inputs of which torch's own function gives no gradient."""
 
@@ -36,6 +37,7 @@ class Case:
         return first(generated(self.name)(*tensors, **self.parameters))
 
     def own(self, *tensors: torch.Tensor | None) -> torch.Tensor:
+        assert self.reference is not None
         return first(self.reference(*tensors, **self.parameters))
 
     def tensors(self) -> list[torch.Tensor | None]:

@@ -76,22 +76,18 @@ def convolutions() -> Iterator[Case]:
                 f"{label} stride={stride} {padding=} dilation={dilation}",
                 lambda name=name, b=biased: tensors(name, bool(b)),
                 dict(stride=stride, padding=padding, dilation=dilation, **groups),
-                OWN[name],
             )
     yield Case(
         "grouped_conv1d",
         "2 groups",
         lambda: [uniform((3, 10, 8), -1, 1), uniform((8, 5, 6), -1, 1, 1), uniform((8,), -1, 1, 2)],
         {"groups": 2},
-        OWN["grouped_conv1d"],
     )
     for name, shape in (("conv2d", (6, 2, 3, 1)), ("depthwise_conv2d", (2, 3, 1))):
         yield Case(
             name,
             "a batch",
             lambda s=shape: [uniform((8, 2, 4, 5), -1, 1), uniform(s, -1, 1, 1), None],
-            {},
-            OWN[name],
         )
     for padding in (0, 1, 3):
         yield Case(
@@ -102,7 +98,6 @@ def convolutions() -> Iterator[Case]:
                 uniform((5,), -1, 1, 2),
             ],
             {"padding": padding},
-            OWN["same_conv1d"],
         )
     for dilation in (1, 2, 5):
         yield Case(
@@ -113,7 +108,6 @@ def convolutions() -> Iterator[Case]:
                 uniform((5,), -1, 1, 2) if d == 2 else None,
             ],
             {"dilation": dilation},
-            OWN["causal_conv1d"],
         )
     for stride, padding, more, dilation in ((1, 0, 0, 1), (2, 1, 1, 1), (3, 4, 1, 2), (1, 3, 2, 3)):
         yield Case(
@@ -124,7 +118,6 @@ def convolutions() -> Iterator[Case]:
                 uniform((6,), -1, 1, 2) if d == 1 else None,
             ],
             dict(stride=stride, padding=padding, output_padding=more, dilation=dilation),
-            OWN["conv_transpose1d"],
         )
 
 
@@ -134,12 +127,12 @@ def pools() -> Iterator[Case]:
         for name in ("avg_pool1d", "max_pool1d"):
             yield Case(
                 name, f"{label} stride={stride}", lambda: [distinct((5, 4, 7))],
-                {"kernel_size": kernel, "stride": stride}, OWN[name],
+                {"kernel_size": kernel, "stride": stride},
             )  # fmt: skip
         for name in ("avg_pool2d", "max_pool2d"):
             yield Case(
                 name, f"{label} stride={stride}", lambda: [distinct((4, 1, 6, 7))],
-                {"kernel_size": kernel, "stride": stride}, OWN[name],
+                {"kernel_size": kernel, "stride": stride},
             )  # fmt: skip
     for norm_type, (kernel, stride) in product((2, 3.5), ((3, 2), (2, 3))):
         yield Case(
@@ -147,9 +140,8 @@ def pools() -> Iterator[Case]:
             f"{'typical' if kernel == 3 else kernel} norm_type={norm_type}",
             lambda: [uniform((5, 4, 7), 0.3, 2)],
             {"norm_type": norm_type, "kernel_size": kernel, "stride": stride},
-            OWN["lp_pool1d"],
         )
     for name, shape in product(("global_avg_pool", "global_max_pool"), ((2, 3), (2, 3, 5, 4))):
-        yield Case(name, f"{list(shape)}", lambda s=shape: [distinct(s)], {}, OWN[name])
+        yield Case(name, f"{list(shape)}", lambda s=shape: [distinct(s)])
     for name in ("global_avg_pool", "global_max_pool"):
-        yield Case(name, "typical", lambda: [distinct((2, 3, 4))], {}, OWN[name])
+        yield Case(name, "typical", lambda: [distinct((2, 3, 4))])

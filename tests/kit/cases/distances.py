@@ -68,7 +68,6 @@ def distances() -> Iterator[Case]:
                     f"{label} {parameters or ''}",
                     lambda b=batch: [uniform((*b, 3, 4), -1, 1), uniform((*b, 5, 4), -1, 1, 1)],
                     parameters,
-                    OWN[name],
                 )
     for shape in ((4,), (3, 4), (2, 3, 5)):
         for keepdim in (False, True):
@@ -77,7 +76,6 @@ def distances() -> Iterator[Case]:
                 f"{'typical' if len(shape) == 3 else list(shape)} keepdim={keepdim}",
                 lambda s=shape: [uniform(s, -1, 1), uniform(s, -1, 1, 1)],
                 {"keepdim": keepdim},
-                OWN["pairwise_distance"],
             )
     for shape, dim in (((5,), 0), ((3, 4), 1), ((3, 4), -2), ((2, 3, 5), 1), ((2, 3, 4, 5), -1)):
         for eps in (1e-8, 0.9):

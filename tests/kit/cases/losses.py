@@ -87,8 +87,7 @@ def losses() -> Iterator[Case]:
             label,
             lambda t=target, w=weight: [uniform((4, 3), -2, 0), t, w],
             parameters,
-            OWN["nll_loss"],
-            frozenset({2}),
+            opaque=frozenset({2}),
         )
         for biased, smoothing in product((False, True), (0.0, 0.2)):
             bias = uniform((3,), -1, 1, 6) if biased else None
@@ -98,9 +97,7 @@ def losses() -> Iterator[Case]:
                 lambda t=target, w=weight, b=bias: [
                     uniform((4, 2), -1, 1), uniform((3, 2), -1, 1, 1), t, b, w,
                 ],
-                {**parameters, "label_smoothing": smoothing},
-                OWN["linear_cross_entropy"],
-                frozenset({4}),
+                {**parameters, "label_smoothing": smoothing}, opaque=frozenset({4}),
             )  # fmt: skip
 
 
@@ -121,8 +118,7 @@ def cross_entropies() -> Iterator[Case]:
                 f"{label} ignore={ignored}",
                 lambda t=target, w=weight, s=axes: [uniform((4, 3, *s), -2, 2), t, w],
                 {**parameters, "ignore_index": ignore_index},
-                OWN["cross_entropy"],
-                frozenset({2}),
+                opaque=frozenset({2}),
             )
         yield Case(
             "cross_entropy_probabilities",
@@ -131,7 +127,6 @@ def cross_entropies() -> Iterator[Case]:
                 uniform((4, 3, *s), -2, 2), uniform((4, 3, *s), -2, 2, 1).softmax(1), w,
             ],
             parameters,
-            OWN["cross_entropy_probabilities"],
         )  # fmt: skip
     yield Case(
         "softmax_regression",
@@ -140,8 +135,6 @@ def cross_entropies() -> Iterator[Case]:
             *(uniform((7, 4), -1, 1), uniform((3, 4), -1, 1, 1), uniform((3,), -1, 1, 2)),
             positions(7, below=3),
         ],
-        {},
-        OWN["softmax_regression"],
     )
 
 
@@ -156,15 +149,13 @@ def focal_and_contrastive() -> Iterator[Case]:
                     *(uniform((4, 3, *s), -2, 2), positions(4, *s, below=3), w)
                 ],
                 {"gamma": gamma, "reduction": reduction},
-                OWN["focal_loss"],
-                frozenset({2}),
+                opaque=frozenset({2}),
             )
         yield Case(
             "info_nce",
             f"[3, 4] {reduction}",
             lambda: [uniform((3, 4), -1, 1), uniform((3, 4), -1, 1, 1)],
             {"temperature": 0.5, "reduction": reduction},
-            OWN["info_nce"],
         )
 
 
@@ -180,5 +171,4 @@ def of_sets() -> Iterator[Case]:
                     f"{[3, *axes]} {reduction}",
                     lambda s=axes: [uniform((3, *s), -2, 2), uniform((3, *s), 0, 1, 1)],
                     {**options, "reduction": reduction},
-                    OWN[name],
                 )

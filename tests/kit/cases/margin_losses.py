@@ -43,8 +43,7 @@ def margin_losses() -> Iterator[Case]:
                 f"[3, 4] {reduction}{''.join(f' {k}={v}' for k, v in options.items())}",
                 lambda f=tensors: f((3, 4)),
                 {"reduction": reduction, **options},
-                OWN[name],
-                frozenset({1}) if name == "hinge_embedding_loss" else frozenset(),
+                opaque=frozenset({1}) if name == "hinge_embedding_loss" else frozenset(),
             )
         for p, weighted in ((1, False), (2, True)):
             yield Case(
@@ -55,8 +54,7 @@ def margin_losses() -> Iterator[Case]:
                     uniform((3,), 0.4, 2, 1) if given else None,
                 ],
                 {"p": p, "reduction": reduction},
-                OWN["multi_margin_loss"],
-                frozenset({2}),
+                opaque=frozenset({2}),
             )
         for p in (2, 3):
             yield Case(
@@ -64,7 +62,6 @@ def margin_losses() -> Iterator[Case]:
                 f"[3, 4] {reduction} p={p}",
                 lambda: [uniform((3, 4), -1, 1, n) for n in range(3)],
                 {"p": p, "reduction": reduction},
-                OWN["triplet_margin_loss"],
             )
         for margin in (0.0, 0.2):
             yield Case(
@@ -72,6 +69,5 @@ def margin_losses() -> Iterator[Case]:
                 f"{reduction} margin={margin}",
                 lambda: [uniform((5, 4), -1, 1), uniform((5, 4), -1, 1, 1), signs((5,))],
                 {"margin": margin, "reduction": reduction},
-                OWN["cosine_embedding_loss"],
-                frozenset({2}),
+                opaque=frozenset({2}),
             )

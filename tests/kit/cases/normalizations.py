@@ -63,7 +63,6 @@ def normalizations() -> Iterator[Case]:
             f"{label} correction={correction}",
             lambda s=shape, w=weight, b=bias: [uniform(s, -1, 1), w, b],
             {"eps": 0.1, "correction": correction},
-            OWN["batch_norm"],
         )
         if correction == 0:
             yield Case(
@@ -74,8 +73,7 @@ def normalizations() -> Iterator[Case]:
                     *(uniform((s[1],), 0.5, 1.5, 4), w, b),
                 ],
                 {"eps": 0.1},
-                OWN["batch_norm_inference"],
-                frozenset({1, 2}),
+                opaque=frozenset({1, 2}),
             )
     for batch, axes in product(((), (2,), (2, 3)), ((5,), (4, 5))):
         label = f"{[*batch, *axes]} over {list(axes)}"
@@ -88,7 +86,6 @@ def normalizations() -> Iterator[Case]:
                     uniform(t, -1, 1, 2) if given else None,
                 ],
                 {"eps": 0.1} if biased else {},
-                OWN["layer_norm"],
             )
         for eps in (0.1, None):
             yield Case(
@@ -96,7 +93,6 @@ def normalizations() -> Iterator[Case]:
                 f"{label} eps={eps}",
                 lambda s=batch, t=axes: [uniform((*s, *t), -1, 1), uniform(t, 0.5, 1.5, 1)],
                 {} if eps is None else {"eps": eps},
-                OWN["rms_norm"],
             )
 
 
@@ -113,18 +109,14 @@ def of_groups() -> Iterator[Case]:
             return [uniform(s, -1, 1), w, b]
 
         if len(shape) > 2:
-            yield Case("instance_norm", label + given, make, {"eps": 0.1}, OWN["instance_norm"])
-        yield Case(
-            "group_norm", label + given, make, {"num_groups": 2, "eps": 0.1}, OWN["group_norm"]
-        )
+            yield Case("instance_norm", label + given, make, {"eps": 0.1})
+        yield Case("group_norm", label + given, make, {"num_groups": 2, "eps": 0.1})
 
 
 def of_vectors() -> Iterator[Case]:
     for shape, dim in (((5,), 0), ((3, 4), 1), ((2, 3, 5), 1), ((2, 3, 5), -1), ((2, 3, 1, 4), 1)):
         label = "typical" if (len(shape), dim) == (3, 1) else f"{shape} dim={dim}"
-        yield Case(
-            "softmin", label, lambda s=shape: [uniform(s, -2, 2)], {"dim": dim}, OWN["softmin"]
-        )
+        yield Case("softmin", label, lambda s=shape: [uniform(s, -2, 2)], {"dim": dim})
         # Every vector is longer than the first eps and shorter than the second.
         for eps in (1e-12, 9.0):
             yield Case(
@@ -132,14 +124,12 @@ def of_vectors() -> Iterator[Case]:
                 f"{label} eps={eps}",
                 lambda s=shape: [uniform(s, 0.2, 1)],
                 {"dim": dim, "eps": eps},
-                OWN["normalize"],
             )
         yield Case(
             "weight_norm",
             label,
             lambda s=shape, d=dim: [uniform(s, 0.2, 1), uniform((s[d],), 0.5, 1.5, 1)],
             {"dim": dim},
-            OWN["weight_norm"],
         )
     for shape, window in (((2, 7, 4), 3), ((2, 7, 4), 4), ((2, 5, 1, 4), 9), ((3, 6, 4), 1)):
         yield Case(
@@ -147,5 +137,4 @@ def of_vectors() -> Iterator[Case]:
             f"typical window={window}" if len(shape) == 3 else f"{shape}",
             lambda s=shape: [uniform(s, -1, 1)],
             {"window": window, "alpha": 0.7, "beta": 0.6, "k": 1.3},
-            OWN["local_response_norm"],
         )

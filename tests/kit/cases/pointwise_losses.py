@@ -87,16 +87,14 @@ def pointwise_losses() -> Iterator[Case]:
                     f"[3, 4] {reduction}{given}",
                     lambda f=tensors: f((3, 4)),
                     {"reduction": reduction, **options},
-                    OWN[name],
-                    OPAQUE.get(name, frozenset()),
+                    opaque=OPAQUE.get(name, frozenset()),
                 )
         yield Case(
             name,
             "[2, 3, 5] mean",
             lambda f=tensors: f((2, 3, 5)),
             {"reduction": "mean", **OPTIONS.get(name, ({},))[0]},
-            OWN[name],
-            OPAQUE.get(name, frozenset()),
+            opaque=OPAQUE.get(name, frozenset()),
         )
 
 
@@ -109,8 +107,7 @@ def cross_entropies_of_two() -> Iterator[Case]:
             label,
             lambda w=weight: [uniform((3, 4), 0.1, 0.9), uniform((3, 4), 0, 1, 1), w],
             {"reduction": reduction},
-            OWN["binary_cross_entropy"],
-            frozenset({2}),
+            opaque=frozenset({2}),
         )
         for positive in (False, True):
             yield Case(
@@ -121,6 +118,5 @@ def cross_entropies_of_two() -> Iterator[Case]:
                     uniform((4,), 0.4, 2, 3) if given else None,
                 ],
                 {"reduction": reduction},
-                OWN["binary_cross_entropy_with_logits"],
-                frozenset({2, 3}),
+                opaque=frozenset({2, 3}),
             )

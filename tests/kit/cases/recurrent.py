@@ -28,6 +28,4 @@ def cells() -> Iterator[Case]:
                 *(uniform((r, 3), -1, 1, 3), uniform((r, 5), -1, 1, 4)),
                 *(uniform((r,), -1, 1, 5 + n) if given else None for n in range(2)),
             ],
-            {},
-            OWN[name],
         )

@@ -23,7 +23,7 @@ def along_an_axis() -> Iterator[Case]:
             for name in ("softmax", "log_softmax"):
                 yield Case(
                     name, f"{list(shape)} dim={dim}", lambda s=shape: [uniform(s, -2, 2)],
-                    {"dim": dim}, getattr(torch, name),
+                    {"dim": dim},
                 )  # fmt: skip
             for name, keepdim in product(REDUCTIONS, (False, True)):
                 yield Case(
@@ -31,7 +31,6 @@ def along_an_axis() -> Iterator[Case]:
                     f"{list(shape)} dim={dim} keepdim={keepdim}",
                     lambda s=shape: [distinct(s)],
                     {"dim": dim, "keepdim": keepdim},
-                    getattr(torch, name),
                 )
 
 
@@ -51,7 +50,6 @@ def spreads_and_norms() -> Iterator[Case]:
                 " ".join([label, *(f"{k}={v}" for k, v in more.items())]),
                 lambda s=shape: [distinct(s)],
                 {**parameters, **more},
-                OWN.get(name) or getattr(torch, name),
             )
 
 
@@ -61,9 +59,5 @@ def cumulative() -> Iterator[Case]:
     ):
         for name in CUMULATIVE:
             yield Case(
-                name,
-                f"{list(shape)} dim={dim}",
-                lambda s=shape: [distinct(s)],
-                {"dim": dim},
-                getattr(torch, name),
+                name, f"{list(shape)} dim={dim}", lambda s=shape: [distinct(s)], {"dim": dim}
             )

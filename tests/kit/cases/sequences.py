@@ -75,5 +75,4 @@ def sequences() -> Iterator[Case]:
                 *(x.clone() for x in more),
             ],
             options,
-            OWN[name],
         )

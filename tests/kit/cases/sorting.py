@@ -55,5 +55,4 @@ def sorting() -> Iterator[Case]:
                 distinct(s, seed).sinh() + 0.03 * seed for seed, s in enumerate(shapes)
             ],
             options,
-            OWN[name],
         )

@@ -300,8 +300,7 @@ def of_each_reduction() -> Iterator[Case]:
                 reduction,
                 lambda given=tensors: list(given),
                 {**options, "reduction": reduction},
-                OWN[name],
-                frozenset(opaque),
+                opaque=frozenset(opaque),
             )
 
 
@@ -365,6 +364,5 @@ def trained() -> Iterator[Case]:
             f"{given[0]} bias" if given[-1] == [6] else str(given[0]),
             lambda given=tensors: list(given),
             options,
-            OWN[name],
-            frozenset(opaque),
+            opaque=frozenset(opaque),
         )
