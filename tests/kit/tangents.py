@@ -2,33 +2,49 @@
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from kit.each import told
 from kit.shared import anew
 
 import derive
 from derive import pipeline
+from derive.check.samples import cases, sample
 from derive.notation.operation import Operation
+
+GIVEN = {"w": None, "keepdim": True, "reduction": "none"}
+"""Of the optional tensors one is left out; of flags and choices these are asked for."""
 
 
 @dataclass(frozen=True)
 class Invented:
-    """An operation and inputs for it."""
+    """An operation and inputs for it: of the positions some are there twice."""
 
     text: str
-    tensors: Mapping[str, Any]
-    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def op(self) -> Operation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return derive.parse(self.text)
+
+    @property
+    def tensors(self) -> dict[str, Any]:
+        op = self.op
+        found = sample(op, next(cases(op))).tensors
+        left_out = {t.name: None for t in op.inputs if t.default is not None and t.name in GIVEN}
+        twice = {name: x // 2 for name, x in found.items() if x.dtype == np.int64}
+        return {**found, **twice, **left_out}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        made = sample(self.op, next(cases(self.op))).parameters
+        return {name: GIVEN.get(name, value) for name, value in made.items()}
 
 
 def loaded(op: Operation) -> Any:
@@ -116,141 +132,69 @@ def slopes(call: Outputs, inputs: Sequence[torch.Tensor]) -> Slopes:
     )
 
 
-def floats(*shape: int, seed: int = 0) -> Any:
-    """Numbers around 0, apart from each other and from 0."""
-    rng = np.random.default_rng((seed, *shape))
-    count = int(np.prod(shape))
-    spread = (rng.permutation(count) + rng.uniform(0.2, 0.8, count)) / max(1, count)
-    return (3 * spread - 1.5).reshape(shape)
-
-
-def whole(*shape: int, below: int, seed: int = 0) -> Any:
-    return np.random.default_rng((seed, *shape)).integers(0, below, shape)
-
-
-def bools(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng((seed, *shape)).random(shape) < 0.6
-
-
 INVENTED = {
-    "integer indexing": Invented(
-        "op f(C[v,d], X[n,t]: int, w[t]) -> y\ny[n,d] = sum[t](w[t]*tanh(C[X[n,t],d]))",
-        {"C": floats(5, 3), "X": whole(2, 4, below=5), "w": floats(4)},
-    ),
-    "a chain of lookups": Invented(
-        "op f(x[k], off[n]: int, s[n]; size(j)=3) -> y\n"
-        "p[n,j] = off[n] + j\ny[n] = sum[j](s[n]*x[p[n,j]]**2)",
-        {"x": floats(9), "off": whole(4, below=6), "s": floats(4)},
-    ),
-    "a scatter sum": Invented(
-        "op f(x[e,d], w[e], to[e]: int, z[n,d]) -> y\n"
-        "y[n,d] = z[n,d]*sum[e | to[e]==n](w[e]*exp(x[e,d]))",
-        {"x": floats(6, 2), "w": floats(6), "to": whole(6, below=4), "z": floats(4, 2)},
-    ),
-    "a mask": Invented(
-        "op f(q[i,d], k[j,d], v[j,c], m[i,j]: bool) -> y\n"
-        "P[i,j] = softmax[j | m[i,j] or i == j](sum[d](q[i,d]*k[j,d]))\n"
-        "y[i,c] = sum[j](P[i,j]*v[j,c])",
-        {"q": floats(3, 2), "k": floats(5, 2), "v": floats(5, 4), "m": bools(3, 5)},
-    ),
-    "branches": Invented(
-        "op f(x[n,c], a[c]; t=0.3) -> y\n"
-        "y[n,c] = where(x[n,c] > t, log(x[n,c] - t)*a[c],"
-        " where(x[n,c] < -t, sqrt(-x[n,c] - t), a[c]**2))",
-        {"x": floats(3, 4), "a": floats(4)},
-        {"t": 0.3},
-    ),
-    "windows": Invented(
-        "op f(x[n,t], w[k]; s=2) -> y\ny[n,u] = sum[k](w[k]*tanh(x[n,s*u+k]))*w[0]",
-        {"x": floats(2, 9), "w": floats(3)},
-        {"s": 2},
-    ),
-    "joined": Invented(
-        "op f(a[n,k], b[n,l], g[m]) -> y\n"
-        "c[n,m] = concat[m](a[n,m]**2, b[n,m]*a[n,0])\ny[n] = sum[m](g[m]*c[n,m])",
-        {"a": floats(2, 3), "b": floats(2, 4), "g": floats(7)},
-    ),
-    "a product": Invented(
-        "op f(x[n,k], w[k]) -> y\ny[n] = prod[k](1 + w[k]*x[n,k])*sum[k](w[k])",
-        {"x": floats(3, 4), "w": floats(4)},
-    ),
-    "products under a condition": Invented(
-        "op f(x[n,k], m[k]: bool) -> y\ny[n] = prod[k | m[k]](sin(x[n,k]))",
-        {"x": floats(3, 5), "m": bools(5)},
-    ),
-    "a maximum of a sum": Invented(
-        "op f(x[i,k], y[j,k]) -> z\nz[i] = max[j](sum[k](x[i,k]*y[j,k]))",
-        {"x": floats(3, 2), "y": floats(5, 2)},
-    ),
-    "what an argmax reads": Invented(
-        "op f(x[n,c], w[c,d]) -> y\n"
-        "best[n] = argmax[c](x[n,c])\ny[n,d] = w[best[n],d]*x[n,best[n]]",
-        {"x": floats(3, 5), "w": floats(5, 2)},
-    ),
-    "shared winners": Invented(
-        "op f(x[n,c], s[n]) -> y\ny[n] = amax[c](s[n]*x[n,c]) - amin[c](x[n,c])",
-        {"x": floats(4, 3), "s": floats(4)},
-    ),
-    "composite axes": Invented(
-        "op f(E[n,(h d)], w[h,d]) -> y\n"
-        "s[n,h] = logsumexp[d](E[n,(h d)]*w[h,d])\ny[n,(d h)] = E[n,(h d)]*s[n,h]",
-        {"E": floats(3, 8), "w": floats(2, 4)},
-    ),
-    "optional tensors": Invented(
-        "op f(x[n,d], w[d]=1, b[d]=0; eps=0.1) -> y\n"
-        "y[n,d] = w[d]*x[n,d]/sqrt(mean[d](x[n,d]**2) + eps) + b[d]",
-        {"x": floats(3, 4), "w": None, "b": floats(4)},
-        {"eps": 0.1},
-    ),
-    "groups and an axis at run time": Invented(
-        "op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y\n"
-        "S[*p,k,*q] = exp(A[*p,k,*q]) / sum[k](exp(A[*p,k,*q]))\n"
-        "y[*p,*q] = sum[k](w[k]*S[*p,k,*q])",
-        {"A": floats(2, 3, 4, 5), "w": floats(4)},
-        {"dim": 2},
-    ),
-    "a kept axis": Invented(
-        "op f(A[*p,k,*q]; dim=axis(k), keepdim=keep(k)) -> y\n"
-        "y[*p,*q] = logsumexp[k](A[*p,k,*q]**2)",
-        {"A": floats(2, 3, 4)},
-        {"dim": 1, "keepdim": True},
-    ),
-    "a size at run time": Invented(
-        "op f(x[n,(g c)], w[g]; groups=size(g)) -> y\ny[n,g] = w[g]*mean[c](x[n,(g c)]**2)",
-        {"x": floats(2, 12), "w": floats(3)},
-        {"groups": 3},
-    ),
-    "a choice": Invented(
-        "op f(x[n,c], t[n]: int; reduction=mean|sum|none) -> mean: m | sum: s | none: l\n"
-        "l[n] = logsumexp[c](x[n,c]) - x[n,t[n]]\nm = mean[n](l[n])\ns = sum[n](l[n])",
-        {"x": floats(4, 3), "t": whole(4, below=3)},
-        {"reduction": "none"},
-    ),
-    "a running logsumexp": Invented(
-        "op f(x[n,t], g[t]) -> y\ny[n,t] = g[t]*logsumexp[s | s <= t](x[n,s])",
-        {"x": floats(2, 5), "g": floats(5)},
-    ),
-    "a running product": Invented(
-        "op f(x[n,t], g[n]) -> y\ny[n,t] = g[n]*prod[s | s <= t](x[n,s])",
-        {"x": floats(2, 5), "g": floats(2)},
-    ),
-    "several outputs": Invented(
-        "op f(x[n,d], w[d]) -> y, m, k\n"
-        "m[d] = mean[n](x[n,d])\ny[n,d] = w[d]*(x[n,d] - m[d])**3\nk[d] = argmax[n](x[n,d])",
-        {"x": floats(4, 3), "w": floats(3)},
-    ),
-    "what does not move": Invented(
-        "op f(x[n], m[n]: bool) -> y, z\ny[n] = [m[n]]*detach(x[n])*x[n]\nz[n] = floor(x[n])",
-        {"x": floats(4), "m": bools(4)},
-    ),
-    "positions from floats": Invented(
-        "op f(a[k], x[n]) -> y\ny[n] = a[int(floor(2*x[n]**2))]*x[n]",
-        {"a": floats(6), "x": floats(4)},
-    ),
-    "a power": Invented(
-        "op f(x[n,k], w[n]; p=1.25) -> y\ny[n] = w[n]*sum[k](relu(x[n,k])**p)**(1/p)",
-        {"x": floats(3, 4), "w": floats(3)},
-        {"p": 1.25},
-    ),
+    name: Invented(text)
+    for name, text in told(
+        """\
+integer indexing
+    op f(C[v,d], X[n,t]: int, w[t]) -> y; y[n,d] = sum[t](w[t]*tanh(C[X[n,t],d]))
+a chain of lookups
+    op f(x[k], off[n]: int, s[n]; size(j)=3) -> y; p[n,j] = off[n] + j; \
+      y[n] = sum[j](s[n]*x[p[n,j]]**2)
+a scatter sum
+    op f(x[e,d], w[e], to[e]: int, z[n,d]) -> y; y[n,d] = z[n,d]*sum[e | to[e]==n](w[e]*exp(x[e,d]))
+a mask
+    op f(q[i,d], k[j,d], v[j,c], m[i,j]: bool) -> y; \
+      P[i,j] = softmax[j | m[i,j] or i == j](sum[d](q[i,d]*k[j,d])); y[i,c] = sum[j](P[i,j]*v[j,c])
+branches
+    op f(x[n,c], a[c]; t=0.3) -> y; \
+      y[n,c] = where(x[n,c] > t, log(x[n,c] - t)*a[c], where(x[n,c] < -t, sqrt(-x[n,c] - t), \
+      a[c]**2))
+windows
+    op f(x[n,t], w[k]; s=2) -> y; y[n,u] = sum[k](w[k]*tanh(x[n,s*u+k]))*w[0]
+joined
+    op f(a[n,k], b[n,l], g[m]) -> y; c[n,m] = concat[m](a[n,m]**2, b[n,m]*a[n,0]); \
+      y[n] = sum[m](g[m]*c[n,m])
+a product
+    op f(x[n,k], w[k]) -> y; y[n] = prod[k](1 + w[k]*x[n,k])*sum[k](w[k])
+products under a condition
+    op f(x[n,k], m[k]: bool) -> y; y[n] = prod[k | m[k]](sin(x[n,k]))
+a maximum of a sum
+    op f(x[i,k], y[j,k]) -> z; z[i] = max[j](sum[k](x[i,k]*y[j,k]))
+what an argmax reads
+    op f(x[n,c], w[c,d]) -> y; best[n] = argmax[c](x[n,c]); y[n,d] = w[best[n],d]*x[n,best[n]]
+shared winners
+    op f(x[n,c], s[n]) -> y; y[n] = amax[c](s[n]*x[n,c]) - amin[c](x[n,c])
+composite axes
+    op f(E[n,(h d)], w[h,d]) -> y; s[n,h] = logsumexp[d](E[n,(h d)]*w[h,d]); \
+      y[n,(d h)] = E[n,(h d)]*s[n,h]
+optional tensors
+    op f(x[n,d], w[d]=1, b[d]=0; eps=0.1) -> y; \
+      y[n,d] = w[d]*x[n,d]/sqrt(mean[d](x[n,d]**2) + eps) + b[d]
+groups and an axis at run time
+    op f(A[*p,k,*q], w[k]; dim=axis(k)) -> y; \
+      S[*p,k,*q] = exp(A[*p,k,*q]) / sum[k](exp(A[*p,k,*q])); y[*p,*q] = sum[k](w[k]*S[*p,k,*q])
+a kept axis
+    op f(A[*p,k,*q]; dim=axis(k), keepdim=keep(k)) -> y; y[*p,*q] = logsumexp[k](A[*p,k,*q]**2)
+a size at run time
+    op f(x[n,(g c)], w[g]; groups=size(g)) -> y; y[n,g] = w[g]*mean[c](x[n,(g c)]**2)
+a choice
+    op f(x[n,c], t[n]: int; reduction=mean|sum|none) -> mean: m | sum: s | none: l; \
+      l[n] = logsumexp[c](x[n,c]) - x[n,t[n]]; m = mean[n](l[n]); s = sum[n](l[n])
+a running logsumexp
+    op f(x[n,t], g[t]) -> y; y[n,t] = g[t]*logsumexp[s | s <= t](x[n,s])
+a running product
+    op f(x[n,t], g[n]) -> y; y[n,t] = g[n]*prod[s | s <= t](x[n,s])
+several outputs
+    op f(x[n,d], w[d]) -> y, m, k; m[d] = mean[n](x[n,d]); y[n,d] = w[d]*(x[n,d] - m[d])**3; \
+      k[d] = argmax[n](x[n,d])
+what does not move
+    op f(x[n], m[n]: bool) -> y, z; y[n] = [m[n]]*detach(x[n])*x[n]; z[n] = floor(x[n])
+positions from floats
+    op f(a[k], x[n]) -> y; y[n] = a[int(floor(2*x[n]**2))]*x[n]
+a power
+    op f(x[n,k], w[n]; p=1.25) -> y; y[n] = w[n]*sum[k](relu(x[n,k])**p)**(1/p)
+"""
+    )
 }
-"""By what each is about; all sizes differ."""
+"""By what each is about."""
