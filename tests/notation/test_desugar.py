@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import texts
-from kit.each import each_row
+from kit.each import each_row, told
 
 torch = pytest.importorskip("torch")
 
@@ -394,70 +394,39 @@ def zeros(*shape: int, dtype: Any = f64) -> Any:
     return torch.zeros(shape, dtype=dtype)
 
 
-WRONG = [
-    (
-        "op f(a[n,t,d], W[(t d),j]) -> y\ny[n,j] = sum[t,d](a[n,t,d]*W[(t d),j])",
-        (zeros(2, 3, 4), zeros(13, 5)),
-        "f: axis 0 (t d) of W has size 13, but size(t)*size(d) is 12",
-    ),
-    (
-        "op f(a[n,t,d], w[k]) -> y\ne[n,(t d)] = a[n,t,d]\ny[n] = sum[k](e[n,k]*w[k])",
-        (zeros(2, 3, 4), zeros(13)),
-        "f: axis 0 of w has size 13, but size(t)*size(d) is 12",
-    ),
-    (
-        "op f(a[n,t,d], W[(t d),j]) -> y\ny[n,j] = sum[t,d](a[n,t,d]*W[(t d),j])",
-        (zeros(2, 3, 4), zeros(12)),
-        "f: W must have 2 axes [(t d), j], not 1",
-    ),
-    (
-        "op f(x[n,(t d)], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])",
-        (zeros(2, 13), zeros(5)),
-        "f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 5",
-    ),
-    (
-        "op f(x[n,(t d)], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])",
-        (zeros(2, 13), zeros(0)),
-        "f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 0",
-    ),
-    (
-        "op f(x[*p,(t d)]; inner=size(d,5)) -> y\ny[*p,t,d] = x[*p,(t d)]",
-        (zeros(2, 3, 13),),
-        "f: axis -1 (t d) of x has size 13, which is not divisible by inner = 5",
-    ),
-    (
-        "op f(x[n,(t d h)], a[t], b[h]) -> y\ny[n,d] = sum[t,h](x[n,(t d h)]*a[t]*b[h])",
-        (zeros(2, 13), zeros(3), zeros(4)),
-        "f: axis 1 (t d h) of x has size 13, which is not divisible by size(t)*size(h) = 12",
-    ),
-    (
-        "op f(x[n,(t d)], z[k], w[d]) -> y\ny[n,t] = sum[d](x[n,(t d)]*w[d])*sum[k](x[n,k]*z[k])",
-        (zeros(2, 12), zeros(13), zeros(4)),
-        "f: axis 0 of z has size 13, which is not divisible by size(d) = 4",
-    ),
-    (
-        "op f(x[k], a[t], b[m]) -> y\nz[k] = concat[k](x[k], b[k])\ny[d] = sum[t](z[(t d)]*a[t])",
-        (zeros(4), zeros(5), zeros(2)),
-        "",
-    ),
-    (
-        "op f(x[n,t,c]; size(k)=2) -> y\nu[n,(t c)] = x[n,t,c]\ny[n,k] = sum[m](u[n,(k m)])",
-        (zeros(2, 3, 5),),
-        "f: axis (t c) has size 15, which is not divisible by size(k) = 2",
-    ),
-    (
-        "op f(x[*p,t,d,*q]; dim=axis(t)) -> y\ny[*p,(t d),*q] = x[*p,t,d,*q]",
-        (zeros(2, 3, 4),),
-        "f: dim must be the position of axis t in x[*p, t, d, *q], not -1",
-    ),
-]
+WRONG = told(
+    """\
+op f(a[n,t,d], W[(t d),j]) -> y; y[n,j] = sum[t,d](a[n,t,d]*W[(t d),j])
+    2x3x4 13x5: f: axis 0 (t d) of W has size 13, but size(t)*size(d) is 12
+op f(a[n,t,d], w[k]) -> y; e[n,(t d)] = a[n,t,d]; y[n] = sum[k](e[n,k]*w[k])
+    2x3x4 13: f: axis 0 of w has size 13, but size(t)*size(d) is 12
+op f(a[n,t,d], W[(t d),j]) -> y; y[n,j] = sum[t,d](a[n,t,d]*W[(t d),j])
+    2x3x4 12: f: W must have 2 axes [(t d), j], not 1
+op f(x[n,(t d)], w[d]) -> y; y[n,t] = sum[d](x[n,(t d)]*w[d])
+    2x13 5: f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 5
+op f(x[n,(t d)], w[d]) -> y; y[n,t] = sum[d](x[n,(t d)]*w[d])
+    2x13 0: f: axis 1 (t d) of x has size 13, which is not divisible by size(d) = 0
+op f(x[*p,(t d)]; inner=size(d,5)) -> y; y[*p,t,d] = x[*p,(t d)]
+    2x3x13: f: axis -1 (t d) of x has size 13, which is not divisible by inner = 5
+op f(x[n,(t d h)], a[t], b[h]) -> y; y[n,d] = sum[t,h](x[n,(t d h)]*a[t]*b[h])
+    2x13 3 4: f: axis 1 (t d h) of x has size 13, which is not divisible by size(t)*size(h) = 12
+op f(x[n,(t d)], z[k], w[d]) -> y; y[n,t] = sum[d](x[n,(t d)]*w[d])*sum[k](x[n,k]*z[k])
+    2x12 13 4: f: axis 0 of z has size 13, which is not divisible by size(d) = 4
+op f(x[l], a[t], b[m]) -> y; z[k] = concat[k](x[k], b[k]); y[d] = sum[t](z[(t d)]*a[t])
+    4 5 2: f: index k has size 6, which is not divisible by size(t) = 5
+op f(x[n,t,c]; size(k)=2) -> y; u[n,(t c)] = x[n,t,c]; y[n,k] = sum[m](u[n,(k m)])
+    2x3x5: f: axis (t c) has size 15, which is not divisible by size(k) = 2
+op f(x[*p,t,d,*q]; dim=axis(t)) -> y; y[*p,(t d),*q] = x[*p,t,d,*q]
+    2x3x4: f: dim must be the position of axis t in x[*p, t, d, *q], not -1
+"""
+)
+"""An operation, sizes of its inputs, and what is said of them."""
 
 
-@pytest.mark.parametrize(("spec", "tensors", "message"), WRONG)
-def test_a_wrong_size_is_told_with_its_axis(spec, tensors, message):
-    if not message:
-        spec = spec.replace("x[k], a[t], b[m]", "x[l], a[t], b[m]")
-        message = "f: index k has size 6, which is not divisible by size(t) = 5"
+@pytest.mark.parametrize(("spec", "said"), WRONG)
+def test_a_wrong_size_is_told_with_its_axis(spec, said):
+    sizes, _, message = said.partition(": ")
+    tensors = [zeros(*map(int, size.split("x"))) for size in sizes.split()]
     parameters = {"dim": -1} if "dim=" in spec else {}
     with pytest.raises(ValueError) as caught:
         load(parsed(spec))(*tensors, **parameters)
