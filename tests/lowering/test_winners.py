@@ -1,10 +1,10 @@
 """The positions of the largest, kept by the forward for the first derivative."""
 
 import pytest
+import torch
+from kit.lines import defined
 
 import derive
-
-torch = pytest.importorskip("torch")
 
 LARGEST = "op f(x[n,c,t], w[k]) -> y\ny[n,c,k] = w[k]*max[t](x[n,c,t]*x[n,c,0])"
 
@@ -42,21 +42,14 @@ def test_an_extremum_and_its_position_are_outputs_together(outputs, kind):
 
 def test_winners_are_kept_for_the_backward_of_any_order_alone():
     """The gradient of v has no first order of its own, and reads the winner."""
-    f = derive.load(
-        derive.parse(
-            "op f(v[j], k[i]: int, q[p], w[l]) -> y\n"
-            "u[l] = sum[a](min[i](where(i != a, v[0]*k[i], inf)))*w[l]\n"
-            "y[p,j] = softmax[p](norm2[l](u[l])*q[p])*sum[c | c <= j](v[c])"
-        )
+    op = derive.parse(
+        "op f(v[j], k[i]: int, q[p], w[l]) -> y\n"
+        "u[l] = sum[a](min[i](where(i != a, v[0]*k[i], inf)))*w[l]\n"
+        "y[p,j] = softmax[p](norm2[l](u[l])*q[p])*sum[c | c <= j](v[c])"
     )
     draw = torch.Generator().manual_seed(0)
     v, q, w = (torch.rand(n, generator=draw).double().requires_grad_() for n in (3, 5, 2))
     k = torch.tensor([3, 1, 4, 2])
 
-    def plain(v, k, q, w):
-        least = torch.stack([(v[0] * k)[torch.arange(4) != a].min() for a in range(4)])
-        scores = torch.linalg.vector_norm(least.sum() * w) * q
-        return scores.softmax(0).unsqueeze(1) * v.cumsum(0)
-
-    made = [torch.autograd.grad(each(v, k, q, w).sin().sum(), (v, q, w)) for each in (f, plain)]
-    torch.testing.assert_close(*made)
+    made = (f(v, k, q, w).sin().sum() for f in (derive.load(op), defined(op)))
+    torch.testing.assert_close(*(torch.autograd.grad(total, (v, q, w)) for total in made))
