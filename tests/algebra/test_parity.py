@@ -1,11 +1,9 @@
 """Pairwise terms f(x[i] - x[j]) of one tensor: their gradient computes each f' once."""
 
-import pytest
+import torch
 from kit.each import each_row
 
-torch = pytest.importorskip("torch")
-
-import derive  # noqa: E402
+import derive
 
 X = torch.tensor([0.3, -1.2, 0.3, 2.0, 0.9], dtype=torch.float64)
 W = torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))

@@ -4,10 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 from derive.algebra import reference_values
-
-torch = pytest.importorskip("torch")
 
 
 def test_poles_are_those_of_torch():

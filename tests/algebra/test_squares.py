@@ -3,18 +3,16 @@
 from typing import Any
 
 import pytest
+import torch
 from kit.each import each_row
+from sympy import Eq, IndexedBase, Sum, symbols
+from torch.autograd import gradcheck, gradgradcheck
 
-torch = pytest.importorskip("torch")
-
-from sympy import Eq, IndexedBase, Sum, symbols  # noqa: E402
-from torch.autograd import gradcheck, gradgradcheck  # noqa: E402
-
-import derive  # noqa: E402
-from derive.algebra.factor import factor  # noqa: E402
-from derive.algebra.squares import Nonnegative  # noqa: E402
-from derive.calculus.centering import with_centres  # noqa: E402
-from derive.pipeline import derive_option  # noqa: E402
+import derive
+from derive.algebra.factor import factor
+from derive.algebra.squares import Nonnegative
+from derive.calculus.centering import with_centres
+from derive.pipeline import derive_option
 
 n, m, d, e = 7, 5, 3, 4
 

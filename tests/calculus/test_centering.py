@@ -8,11 +8,10 @@ operation.
 from typing import Any
 
 import pytest
+import torch
 from kit.each import each_row
 
-torch = pytest.importorskip("torch")
-
-import derive  # noqa: E402
+import derive
 
 n, m, d, c = 7, 5, 3, 4
 EPS = 2.0**-23

@@ -1,13 +1,10 @@
 """Gradients of positions on a ring read at a position on the ring, as an expert writes them."""
 
-import pytest
+import torch
 from kit.each import each_row, told
+from kit.lines import defined
 
-torch = pytest.importorskip("torch")
-
-from kit.lines import defined  # noqa: E402
-
-import derive  # noqa: E402
+import derive
 
 
 def at(x, dim, shift):

@@ -3,17 +3,15 @@
 from importlib.util import find_spec
 
 import pytest
+import torch
 from kit.case_samples import generated_text
 from kit.unwritten import source_without_reuse
 
 import derive
 from derive import catalog
-
-torch = pytest.importorskip("torch")
-
-from derive.check.call_checks import _batch_differences  # noqa: E402
-from derive.check.checks import ALL, GRADIENTS, QUICK, checks_of, load_source  # noqa: E402  # noqa: E402
-from derive.check.tracing import ONNX  # noqa: E402
+from derive.check.call_checks import _batch_differences
+from derive.check.checks import ALL, GRADIENTS, QUICK, checks_of, load_source
+from derive.check.tracing import ONNX
 
 CUBE = "op cube(x[n]) -> y; y[n] = x[n]**3"
 PLANE = "op plane(x[n,m]) -> y; y[n,m] = x[n,m]**3"

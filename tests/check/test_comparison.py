@@ -8,23 +8,21 @@ from functools import wraps
 
 import numpy as np
 import pytest
+import torch
 from kit.command import derive as command
 from kit.each import each_operation, each_row
 
 import derive
 from derive import DeriveError, catalog, compare, compare_gradients, parse
-from derive.check.inputs import random_inputs
-
-torch = pytest.importorskip("torch")
-
-from derive.check import comparison, inputs  # noqa: E402
-from derive.check.comparison import (  # noqa: E402
+from derive.check import comparison, inputs
+from derive.check.comparison import (
     Comparison,
     GradientComparison,
     backwards,
     compare_generated,
     every_output,
 )
+from derive.check.inputs import random_inputs
 
 MODEL = catalog.find("character_model")
 INTERMEDIATES = (

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
 import derive
 from derive import catalog
 from derive.check.precision import lost_digits
 from derive.check.samples import cases, sample
-
-torch = pytest.importorskip("torch")
 
 
 def error(function: Callable[..., Any], plain: Callable[..., Any], tensors: list[Any]) -> Any:

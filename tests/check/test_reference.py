@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from kit.command import ROOT
 from kit.each import each_operation, each_row, some_now
 from kit.once import sample
@@ -15,13 +16,9 @@ from kit.slopes import along
 
 from derive import parse
 from derive.api import load
-from derive.check import oracle
+from derive.check import oracle, reference
 from derive.check.samples import cases
 from derive.errors import DeriveError
-
-torch = pytest.importorskip("torch")
-
-from derive.check import reference  # noqa: E402
 
 
 def given(tensors, dtype=None, grad=False):

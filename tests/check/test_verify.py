@@ -5,18 +5,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from kit.each import each_row, in_turns, some_now
 from kit.unwritten import of_order, source_without_reuse
 
 import derive
 from derive.algebra.functions import FUNCTIONS
 from derive.check import oracle
+from derive.check.checks import QUICK, checks_of, gradients_of, load_source, verify_source
+from derive.check.rounding_adjudication import ExactDifferences, Unknown
 from derive.check.samples import cases, sample
-
-torch = pytest.importorskip("torch")
-
-from derive.check.checks import QUICK, checks_of, gradients_of, load_source, verify_source  # noqa: E402
-from derive.check.rounding_adjudication import ExactDifferences, Unknown  # noqa: E402
 
 # Wrong backwards made from right ones: one change each, of a sign, a factor or a term.
 

@@ -9,22 +9,20 @@ import doctest
 from typing import Any
 
 import pytest
+import torch
+from kit.calls import unknown_calls
 from kit.unwritten import source_without_reuse
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-torch = pytest.importorskip("torch")
-
-from kit.calls import unknown_calls  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count  # noqa: E402
-
-import derive  # noqa: E402
-from derive import api, catalog, pipeline  # noqa: E402
-from derive.algebra.poly import add, constant, mul, scale  # noqa: E402
-from derive.check.checks import load_source  # noqa: E402
-from derive.cost.size_formula import Amount, covers, size_of  # noqa: E402
-from derive.module.name_mangling import coded  # noqa: E402
-from derive.reports import result  # noqa: E402
+import derive
+from derive import api, catalog, pipeline
+from derive.algebra.poly import add, constant, mul, scale
+from derive.check.checks import load_source
+from derive.cost.size_formula import Amount, covers, size_of
+from derive.module.name_mangling import coded
+from derive.reports import result
 
 BATCH_NORM = """op f(x[i,j], gain[j], bias[j]; eps=1e-5) -> y
 mu[j]     = mean[i](x[i,j])

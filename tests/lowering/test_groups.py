@@ -1,6 +1,7 @@
 """Groups: axes of any number, kept as they are or taken as one; their shapes are slices."""
 
 import pytest
+import torch
 from kit.shared import anew
 
 from derive import catalog, load, parse, pipeline
@@ -11,8 +12,6 @@ from derive.joint import value_and_grad_source
 from derive.lowering.groups import group_shapes, groups_of, shape_name
 from derive.notation.common_output import common_output
 from derive.notation.operation import Operation, options
-
-torch = pytest.importorskip("torch")
 
 OP = parse("op f(x[*p,k,*q], w[*q]; dim=axis(k)) -> y\ny[*p,*q] = sum[k](x[*p,k,*q]*w[*q])")
 

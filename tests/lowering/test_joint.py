@@ -1,11 +1,10 @@
 """Outputs and gradients in one function, each computed once, without autograd."""
 
 import pytest
+import torch
 
 import derive
 from derive import parse
-
-torch = pytest.importorskip("torch")
 
 OP = parse("op f(x[n], w[n]) -> L\nL = mean[n]((x[n]*w[n])**2)")
 

@@ -1,10 +1,8 @@
 """Tensors look otherwise from outside: groups as their axes, composites as one."""
 
-import pytest
+import torch
 
 from derive import load, parse
-
-torch = pytest.importorskip("torch")
 
 
 def test_an_axis_that_a_flag_keeps_has_size_1():

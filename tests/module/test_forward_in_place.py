@@ -1,10 +1,9 @@
 """The forward that is written over what it made itself, and where it is not."""
 
 import pytest
+import torch
 
 import derive
-
-torch = pytest.importorskip("torch")
 
 READ_AGAIN = (
     "op f(x[i,j], w[i,j]) -> y; u[i,j] = 1 - x[i,j]; y[i,j] = exp(3*u[i,j])*w[i,j] + u[i,j]"

@@ -139,7 +139,6 @@ QUICK = tuple("value gradient gradcheck gradgradcheck vmap batched subsets bfloa
 
 
 def holds(op, names):
-    pytest.importorskip("torch")
     from derive.check.checks import checks_of, load_source
 
     function = load_source(op, source(op, style="plain"))

@@ -1,12 +1,10 @@
 """The derivative of a product: a quotient only where that loses nothing."""
 
-import pytest
+import torch
 from kit.each import each_row
 from kit.texts import source
 
 import derive
-
-torch = pytest.importorskip("torch")
 
 PRODUCT = "op f(x[n,k]) -> y\ny[n] = prod[k](x[n,k])"
 ROWS = {

@@ -5,30 +5,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit import texts
 from kit.each import each_row, told
+from kit.plain import plain
 
-torch = pytest.importorskip("torch")
-
-from kit.plain import plain  # noqa: E402
-
-import derive  # noqa: E402
-from derive.algebra.expr import Composite, Index, accesses, walk  # noqa: E402
-from derive.api import derivation, load  # noqa: E402
-from derive.check import oracle  # noqa: E402
-from derive.check.checks import VALUES, checks_of  # noqa: E402
-from derive.check.samples import cases, sample  # noqa: E402
-from derive.errors import DeriveError  # noqa: E402
-from derive.joint import value_and_grad  # noqa: E402
-from derive.lowering.ground.views import flattened, substitute_views, unflattened  # noqa: E402
-from derive.lowering.groups import flat_operation  # noqa: E402
-from derive.notation.specification import parse  # noqa: E402
-from derive.notation.split import split_axes, splits  # noqa: E402
-from derive.pipeline import program_of  # noqa: E402
-from derive.program.cse import VALUE  # noqa: E402
-from derive.program.torch_ir import Code, MethodCall, Name, Tuple, literal, text  # noqa: E402
+import derive
+from derive.algebra.expr import Composite, Index, accesses, walk
+from derive.api import derivation, load
+from derive.check import oracle
+from derive.check.checks import VALUES, checks_of
+from derive.check.samples import cases, sample
+from derive.errors import DeriveError
+from derive.joint import value_and_grad
+from derive.lowering.ground.views import flattened, substitute_views, unflattened
+from derive.lowering.groups import flat_operation
+from derive.notation.specification import parse
+from derive.notation.split import split_axes, splits
+from derive.pipeline import program_of
+from derive.program.cse import VALUE
+from derive.program.torch_ir import Code, MethodCall, Name, Tuple, literal, text
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 

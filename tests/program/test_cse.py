@@ -4,22 +4,34 @@ from functools import reduce
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from derive.memory import imported
 from derive.program import torch_printer
-from derive.program.cse import is_lazy, is_put_off, may_fail, under_own_tests
-from derive.program.torch_ir import Binary, Conditional, FunctionCall, Literal, MethodCall, Name
-
-torch = pytest.importorskip("torch")
-
-from derive.memory import imported  # noqa: E402
-from derive.program.constant_folding import asked_once  # noqa: E402
-from derive.program.cse import VALUE, Line, cut, named_once, tidy  # noqa: E402
-from derive.program.torch_ir import (  # noqa: E402
+from derive.program.constant_folding import asked_once
+from derive.program.cse import (
+    VALUE,
+    Line,
+    cut,
+    is_lazy,
+    is_put_off,
+    may_fail,
+    named_once,
+    tidy,
+    under_own_tests,
+)
+from derive.program.torch_ir import (
     Attribute,
+    Binary,
     Code,
+    Conditional,
+    FunctionCall,
     Keyword,
+    Literal,
+    MethodCall,
+    Name,
     Subscript,
     Unary,
     literal,
@@ -28,7 +40,7 @@ from derive.program.torch_ir import (  # noqa: E402
     subexpressions,
     text,
 )
-from derive.program.torch_printer import COLUMNS, is_long  # noqa: E402
+from derive.program.torch_printer import COLUMNS, is_long
 
 X, Y, FLAG = Name("x"), Name("y"), Name("flag")
 TAKEN = {"x", "y", "flag"}

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from kit.command import ROOT
 from kit.documents import DOCUMENTS, anchors, links, run_document, sentences
 from typer.main import get_command
@@ -13,8 +14,6 @@ import derive
 from derive.algebra.functions import FUNCTIONS
 from derive.check.checks import ALL
 from derive.command.cli import app
-
-torch = pytest.importorskip("torch")
 
 LONGEST = 30
 """Words that a sentence may have."""

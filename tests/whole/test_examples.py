@@ -8,8 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 for library in ("matplotlib", "names", "sklearn"):  # found here, and read where a test runs
     if find_spec(library) is None:
         pytest.skip(f"{library} is not installed", allow_module_level=True)

@@ -7,22 +7,20 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
+from kit.case_samples import assert_holds
+from kit.cases import CASES, own
+from kit.cases.activations import ELEMENTWISE
+from kit.cases.case import GENERATED, Case, first, generated, positions, uniform
+from kit.cases.chosen import each_word, every, least, positive, two, two_small
+from kit.cases.elementwise import PAIRS
+from kit.cases.reductions import REDUCTIONS
 from kit.each import each_row, some_now, try_all
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.nn import functional as F
 
-torch = pytest.importorskip("torch")
-
-from kit.case_samples import assert_holds  # noqa: E402
-from kit.cases import CASES, own  # noqa: E402
-from kit.cases.activations import ELEMENTWISE  # noqa: E402
-from kit.cases.case import GENERATED, Case, first, generated, positions, uniform  # noqa: E402
-from kit.cases.chosen import each_word, every, least, positive, two, two_small  # noqa: E402
-from kit.cases.elementwise import PAIRS  # noqa: E402
-from kit.cases.reductions import REDUCTIONS  # noqa: E402
-from torch.autograd import forward_ad, gradcheck, gradgradcheck  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-
-from derive import catalog  # noqa: E402
-from derive.check.derivatives import detaches  # noqa: E402
+from derive import catalog
+from derive.check.derivatives import detaches
 
 # torch itself calls torch.jit.script when forward mode is first used.
 pytestmark = [

@@ -5,14 +5,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
+from kit.cases.case import distinct, generated, positions, uniform
 from kit.each import each_row
+from torch.nn import functional as F
 
 import derive
-
-torch = pytest.importorskip("torch")
-
-from kit.cases.case import distinct, generated, positions, uniform  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
 
 torch.set_num_threads(1)
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

@@ -7,14 +7,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from kit.cases.case import GENERATED, generated
 from kit.each import each_row
+from torch.utils._python_dispatch import TorchDispatchMode
 
-torch = pytest.importorskip("torch")
-
-from kit.cases.case import GENERATED, generated  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-from derive import catalog  # noqa: E402
+from derive import catalog
 
 
 def module(name: str) -> ModuleType:

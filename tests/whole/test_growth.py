@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from kit.chains import CHAINS
 from kit.each import some_now
 from kit.plain import plain
@@ -19,8 +20,6 @@ from derive import budget
 from derive.api import derivation, load, source
 from derive.calculus.build_lets import flatten_operation
 from derive.reports.result import Derivation
-
-torch = pytest.importorskip("torch")
 
 GROWN = [name for name in CHAINS if name != "batch_norm"]
 """A chain to a loss has the layers of batch norm too."""

@@ -3,15 +3,13 @@
 from itertools import combinations
 
 import pytest
+import torch
+from kit.each import each_operation
+from kit.once import sample
 
-torch = pytest.importorskip("torch")
-
-from kit.each import each_operation  # noqa: E402
-from kit.once import sample  # noqa: E402
-
-import derive  # noqa: E402
-from derive.check.invoke import called, cotangents_of, tensors_of  # noqa: E402
-from derive.check.samples import cases  # noqa: E402
+import derive
+from derive.check.invoke import called, cotangents_of, tensors_of
+from derive.check.samples import cases
 
 # torch vmaps the derivative of unfold in a loop.
 pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")

@@ -6,8 +6,6 @@ import nbformat
 import pytest
 from notebooks import NOTEBOOKS, difference, outputs
 
-pytest.importorskip("torch")
-
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_has_the_outputs_of_a_run(path):

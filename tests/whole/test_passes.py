@@ -17,15 +17,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-torch = pytest.importorskip("torch")
-
-from torch.nn import functional as F  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-from torch.utils._pytree import tree_leaves  # noqa: E402
-
-import derive  # noqa: E402
-from derive import catalog  # noqa: E402
+import derive
+from derive import catalog
 
 n, classes, hidden = 32, 27, 64
 IGNORED = -100

@@ -4,11 +4,9 @@ from itertools import product
 from typing import Any
 
 import pytest
+import torch
+from kit.cases.case import generated
 from kit.each import each_row
-
-torch = pytest.importorskip("torch")
-
-from kit.cases.case import generated  # noqa: E402
 
 SCALE = 300
 REDUCTIONS = ("mean", "sum", "none")

@@ -1,10 +1,9 @@
 """Groups as several axes, in plain modules: also those without any axes."""
 
 import pytest
+import torch
 
 from derive import parse, source
-
-torch = pytest.importorskip("torch")
 
 SPEC = """op f(x[n,*q], w[n]) -> y
 m[n] = mean[*q](x[n,*q])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from kit import texts
 from kit.each import each_operation, each_option, each_row
@@ -13,17 +14,15 @@ from kit.equations import checked, numbers, operations, samples, with_lets
 from kit.once import sample
 from kit.shared import written
 
-torch = pytest.importorskip("torch")
-
-import derive  # noqa: E402
-from derive.algebra.expr import Index, walk  # noqa: E402
-from derive.algebra.factor import factor  # noqa: E402
-from derive.algebra.interpret import array  # noqa: E402
-from derive.api import derivation  # noqa: E402
-from derive.check import oracle  # noqa: E402
-from derive.check.samples import cases  # noqa: E402
-from derive.notation.split import is_plain  # noqa: E402
-from derive.pipeline import derive_option  # noqa: E402
+import derive
+from derive.algebra.expr import Index, walk
+from derive.algebra.factor import factor
+from derive.algebra.interpret import array
+from derive.api import derivation
+from derive.check import oracle
+from derive.check.samples import cases
+from derive.notation.split import is_plain
+from derive.pipeline import derive_option
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}

@@ -6,12 +6,11 @@ Each operation is held against torch's autograd of its equations as they stand.
 import itertools
 
 import pytest
+import torch
 from kit.each import each_row, told
 from kit.lines import defined
 
-torch = pytest.importorskip("torch")
-
-import derive  # noqa: E402
+import derive
 
 T = 5
 SIZES = {"n": 3, "d": 2, "e": 4, "t": T, "s": T, "k": T}

@@ -3,13 +3,12 @@
 import re
 
 import pytest
+import torch
 from kit.each import each_row, told
+from kit.lines import defined
+from torch.autograd import forward_ad
 
-torch = pytest.importorskip("torch")
-from kit.lines import defined  # noqa: E402
-from torch.autograd import forward_ad  # noqa: E402
-
-import derive  # noqa: E402
+import derive
 
 INF = torch.inf
 

@@ -1,14 +1,13 @@
 """Ranks are sorts, partial ones where an operation asks for the first ranks alone."""
 
 import pytest
+import torch
 from kit.each import each_row
 from kit.lines import defined
 
-torch = pytest.importorskip("torch")
-
-import derive  # noqa: E402
-from derive.algebra.expr import Param, num  # noqa: E402
-from derive.calculus.ranks import asked_ranks  # noqa: E402
+import derive
+from derive.algebra.expr import Param, num
+from derive.calculus.ranks import asked_ranks
 
 LEAST = "rank[n,c] = sum[k]([x[n,k] < x[n,c] or x[n,k] == x[n,c] and k < c])\n"
 LARGEST = "rank[n,c] = sum[k]([k < c and x[n,c] == x[n,k] or x[n,c] < x[n,k]])\n"
