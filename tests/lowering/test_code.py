@@ -176,6 +176,40 @@ op f(x[v,d], y[k,d], s[k]: int; alpha=1) -> z; \
 op f(x[u,c], w[k,c,m]) -> y; y[m,t] = sum[c,k](x[t+k,c]*w[k,c,m])
 op f(x[c,u], w[c,k]) -> y; y[t] = sum[c,k](x[c,t+size(k)-1-k]*w[c,k])
 op f(x[u], w[k]) -> y; y[t] = sum[k](x[t+k]*w[k])
+# One side of a diagonal is a call,
+op f(x[n,i,j]) -> y; y[n,i,j] = [j <= i]*x[n,i,j]**2
+    y = x.square().tril()
+op f(x[n,i,j]) -> y; y[n,i,j] = [j < i]*x[n,i,j]**2
+    y = x.square().tril(-1)
+op f(x[n,i,j]) -> y; y[n,i,j] = [j >= i]*x[n,i,j]**2
+    y = x.square().triu()
+op f(x[n,i,j]) -> y; y[n,i,j] = [j > i + 1]*x[n,i,j]**2
+    y = x.square().triu(2)
+op f(x[n,i,j]) -> y; y[n,i,j] = [j <= i + size(n)]*x[n,i,j]**2
+    y = x.square().tril(x.shape[0])
+# which reads what its condition guards alone;
+op f(x[n,i,j]) -> y; y[n,i,j] = where(i > j, log(x[n,i,j] - 0.4*[i > j]), 0)
+op f(x[n,i,j]) -> y; y[n,i,j] = where(i >= j, exp(x[n,i,j]), 0)
+# not of other axes, of two bounds, or of what has one of the indices.
+op f(x[n,i,j]) -> y; y[n,i,j] = [n <= i]*x[n,i,j]**2
+op f(x[n,i,j]) -> y; y[n,i,j] = [i <= j and j <= i + 1]*x[n,i,j]**2
+op f(x[n,i,j]) -> y; y[n,i,j] = [2*i <= j]*x[n,i,j]**2
+op f(x[n,i,j]) -> y; y[n,i] = sum[j | j <= i](x[n,i,j]**2)
+op f(x[n,i,j]) -> y; y[n,j] = sum[i | j <= i](x[n,i,j])*2
+# What leaves an axis at one end and comes in at the other is one call.
+op f(x[n,t]) -> y; y[n,t] = where(t >= 1, x[n,t - 1], x[n,t - 1 + size(t)])
+    y = x.roll(1, 1)
+        grad_x = G.roll(-1, 1)
+# More than a read is rolled, and what stands beside is not.
+op f(x[t,n], w[t]) -> y; y[t,n] = w[t]*where(t < size(t) - 1, x[t + 1,n]**3, \
+  x[t + 1 - size(t),n]**3)
+    y = w.unsqueeze(1) * (x ** 3).roll(-1, 0)
+op f(x[n,t]; s=2) -> y; y[n,t] = exp(x[n,(t - s) % size(t)])
+    y = x.roll(s, 1).exp()
+        grad_x = (G * y).roll(-s, 1)
+op f(x[n,t]; s=9) -> y; y[n,t] = x[n,(t + s) % size(t)]*x[n,t]
+    y = x * x.roll(-s, 1)
+        grad_x = G * x.roll(-s, 1) + (G * x).roll(s, 1)
 # No code is said, only what it computes.
 op f(x[i,j]) -> y; y[i] = sum[j | j >= i](exp(x[i,j]))
 op f(x[i]) -> y; y[i] = x[i]**(-1/2) + x[i]**(1/2) + 1/x[i]**2

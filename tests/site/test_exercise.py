@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 import html5lib
 import numpy as np
 import pytest
-from kit.each import each_operation, each_row
+from kit.each import each_operation, each_row, told
 
 from derive import parse
 from derive.algebra.expr import tensors
@@ -55,70 +55,53 @@ RIGHT = {
     ],
 }
 
-WRONG = [
-    # the sign of a term
-    ("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] + sum[j](G[n,j]*S[n,j]))", "the sign is wrong"),
-    # a missing term
-    ("softmax", "grad_A[n,k] = S[n,k]*G[n,k]", "the term −S[n,k]·Σₖ′ G[n,k′]·S[n,k′] is missing"),
-    # a term too many
-    (
-        *("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j])) + G[n,k]"),
-        "the term G[n,k] is too many",
-    ),
-    # a transposed index
-    (
-        *("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[j,n]*S[n,j]))"),
-        "the index j has size(n) in G[j,n], and size(k) in S[n,j]",
-    ),
-    (
-        *("softmax", "grad_A[k,n] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j]))"),
-        "the index k has size(n) in grad_A[k,n], and size(k) in S[n,k]",
-    ),
-    # a missing sum
-    (
-        *("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] - G[n,k]*S[n,k])"),
-        "the sum is missing: only one term of",
-    ),
-    # a wrong index
-    (
-        *("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,k]))"),
-        "S[n,k] stands where S[n,k′] should",
-    ),
-    # a mean for a sum, and a sum for a mean
-    (
-        *("softmax", "grad_A[n,k] = S[n,k]*(G[n,k] - mean[j](G[n,j]*S[n,j]))"),
-        "the factor 1/size(k) is too many",
-    ),
-    ("layer_norm", "grad_b[k] = mean[n](G[n,k])", "the factor 1/size(n) is too many"),
-    # another tensor, a factor, a number
-    ("layer_norm", "grad_w[k] = sum[n](G[n,k]*x[n,k])", "x[n,k] stands where xhat[n,k] should"),
-    (
-        "layer_norm",
-        "grad_x[n,k] = rsqrt(var[n] + eps)*w[k]"
-        "*(G[n,k] - mean[j](G[n,j]) - xhat[n,k]*mean[j](G[n,j]*xhat[n,j]))",
-        "w[k] stands where w[k′] should",
-    ),
-    (
-        "softmax",
-        "grad_A[n,k] = 2*S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j]))",
-        "the factor 2 is too many",
-    ),
-    ("cross_entropy", "grad_x[n,c] = G*exp(F[n,c])/size(n)", "the term −G·δ[c,target[n]]/size(n)"),
-    (
-        *("cross_entropy", "grad_x[n,c] = G*(F[n,c] - δ[c,target[n]])/size(n)"),
-        "F[n,c] stands where exp(F[n,c]) should",
-    ),
-    (
-        "attention",
-        "D[i] = sum[e](G[i,e]*output[i,e])\n"
-        "grad_query[i,d] = sum[j](P[i,j]*(sum[e](G[i,e]*value[j,e]) - D[i])*key[j,d])",
-        "the factor 1/√(size(d)) is missing",
-    ),
-    (
-        *("attention", "grad_value[j,e] = sum[i](P[j,i]*G[i,e])"),
-        "the index i has size(j) in P[j,i], and size(i) in G[i,e]",
-    ),
-]
+WRONG = told(
+    """\
+# the sign of a term
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] + sum[j](G[n,j]*S[n,j]))
+    the sign is wrong
+# a missing term
+softmax: grad_A[n,k] = S[n,k]*G[n,k]
+    the term −S[n,k]·Σₖ′ G[n,k′]·S[n,k′] is missing
+# a term too many
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j])) + G[n,k]
+    the term G[n,k] is too many
+# a transposed index
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[j,n]*S[n,j]))
+    the index j has size(n) in G[j,n], and size(k) in S[n,j]
+softmax: grad_A[k,n] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j]))
+    the index k has size(n) in grad_A[k,n], and size(k) in S[n,k]
+# a missing sum
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] - G[n,k]*S[n,k])
+    the sum is missing: only one term of
+# a wrong index
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,k]))
+    S[n,k] stands where S[n,k′] should
+# a mean for a sum, and a sum for a mean
+softmax: grad_A[n,k] = S[n,k]*(G[n,k] - mean[j](G[n,j]*S[n,j]))
+    the factor 1/size(k) is too many
+layer_norm: grad_b[k] = mean[n](G[n,k])
+    the factor 1/size(n) is too many
+# another tensor, a factor, a number
+layer_norm: grad_w[k] = sum[n](G[n,k]*x[n,k])
+    x[n,k] stands where xhat[n,k] should
+layer_norm: grad_x[n,k] = rsqrt(var[n] + eps)*w[k]*(G[n,k] - mean[j](G[n,j]) - \
+  xhat[n,k]*mean[j](G[n,j]*xhat[n,j]))
+    w[k] stands where w[k′] should
+softmax: grad_A[n,k] = 2*S[n,k]*(G[n,k] - sum[j](G[n,j]*S[n,j]))
+    the factor 2 is too many
+cross_entropy: grad_x[n,c] = G*exp(F[n,c])/size(n)
+    the term −G·δ[c,target[n]]/size(n)
+cross_entropy: grad_x[n,c] = G*(F[n,c] - δ[c,target[n]])/size(n)
+    F[n,c] stands where exp(F[n,c]) should
+attention: D[i] = sum[e](G[i,e]*output[i,e]); \
+  grad_query[i,d] = sum[j](P[i,j]*(sum[e](G[i,e]*value[j,e]) - D[i])*key[j,d])
+    the factor 1/√(size(d)) is missing
+attention: grad_value[j,e] = sum[i](P[j,i]*G[i,e])
+    the index i has size(j) in P[j,i], and size(i) in G[i,e]
+"""
+)
+"""What is wrong with a line, and how that is said."""
 
 
 def words(markup: str) -> str:
@@ -163,9 +146,10 @@ def test_the_printed_gradients_of_the_catalog_are_right(op):
         assert [v for v in verdicts if not v.right] == []
 
 
-@each_row("name, attempt, why", WRONG)
-def test_a_wrong_gradient_is_told_what_is_wrong(name, attempt, why):
-    (verdict,) = judge(parse(exercises()[name]), attempt)
+@each_row("said, why", WRONG)
+def test_a_wrong_gradient_is_told_what_is_wrong(said, why):
+    name, _, attempt = said.partition(": ")
+    (verdict,) = judge(parse(exercises()[name]), attempt.replace("; ", "\n"))
     assert not verdict.right
     assert verdict.why.startswith(why)
     if "the index" not in why:
@@ -300,7 +284,7 @@ def test_a_verdict_is_markup_of_the_page():
     found = asked(exercises()["softmax"], RIGHT["softmax"][0])
     assert (found["ok"], found["right"]) == (True, True)
     assert "Right." in found["html"]
-    found = asked(exercises()["softmax"], WRONG[0][1])
+    found = asked(exercises()["softmax"], WRONG[0][0].removeprefix("softmax: "))
     assert (found["ok"], found["right"]) == (True, False)
     root = html5lib.parseFragment(found["html"])
     said = " ".join("".join(root.itertext()).split())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from kit.each import each_row, some_now
-from kit.lines import lines, made, run
+from kit.lines import defined, lines, made, run
 from kit.lowered import code_table
 from kit.texts import source
 from kit.unwritten import source_without_reuse
@@ -277,13 +277,8 @@ def test_a_product_of_sums_under_conditions_makes_no_pairs(text):
 @pytest.mark.parametrize("sign", ["<=", ">="])
 @pytest.mark.parametrize("kind", ["max", "min", "amax", "amin"])
 def test_of_equal_elements_the_second_derivative_has_those_of_the_first(kind, sign):
-    f = load(made(f"op f(A[k]) -> y\ny[k] = {kind}[l | l{sign}k](A[l]**2)*A[k]**3"))
-
-    def plain(A):
-        parts = [A[: k + 1] if sign == "<=" else A[k:] for k in range(len(A))]
-        tops = [getattr(part.square(), kind)(0) for part in parts]
-        return torch.stack([top.values if kind in ("max", "min") else top for top in tops]) * A**3
-
+    op = made(f"op f(A[k]) -> y\ny[k] = {kind}[l | l{sign}k](A[l]**2)*A[k]**3")
+    f, plain = load(op), defined(op)
     for A in torch.randint(-2, 3, (8, 6), generator=torch.Generator().manual_seed(0)).double():
         A.requires_grad_()
         sums = (g(A).sin().sum() for g in (f, plain))

@@ -5,36 +5,11 @@ import pytest
 import torch
 from kit.each import each_row
 from kit.lines import made
-from kit.lowered import assert_code, assert_right, code_table
+from kit.lowered import assert_right
 from kit.recognised import named
 
 from derive import load, parse
 from derive.api import source
-
-RINGS = code_table(
-    """\
-op f(x[n,t]) -> y; y[n,t] = where(t >= 1, x[n,t - 1], x[n,t - 1 + size(t)])
-    y = x.roll(1, 1)
-        grad_x = G.roll(-1, 1)
-# More than a read is rolled, and what stands beside is not.
-op f(x[t,n], w[t]) -> y; y[t,n] = w[t]*where(t < size(t) - 1, x[t + 1,n]**3, \
-  x[t + 1 - size(t),n]**3)
-    y = w.unsqueeze(1) * (x ** 3).roll(-1, 0)
-op f(x[n,t]; s=2) -> y; y[n,t] = exp(x[n,(t - s) % size(t)])
-    y = x.roll(s, 1).exp()
-        grad_x = (G * y).roll(-s, 1)
-op f(x[n,t]; s=9) -> y; y[n,t] = x[n,(t + s) % size(t)]*x[n,t]
-    y = x * x.roll(-s, 1)
-        grad_x = G * x.roll(-s, 1) + (G * x).roll(s, 1)
-"""
-)
-
-
-@pytest.mark.parametrize("text", RINGS, ids=named)
-def test_a_ring_is_one_call(text):
-    assert_code(text, *RINGS[text])
-    assert_right(text)
-
 
 OTHERS = (
     # One position is read twice.
