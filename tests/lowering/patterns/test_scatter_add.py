@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from kit.lines import defined
 from kit.lowered import assert_right
 from kit.recognised import named
 
@@ -26,29 +27,22 @@ def test_a_factor_that_widens_multiplies_what_is_added():
 @pytest.mark.parametrize("text", [ONE, EACH], ids=named)
 @pytest.mark.parametrize("style", ["production", "plain"])
 def test_what_is_no_place_is_left_out(text, outside, style):
-    f = load_source(parse(text), source(parse(text), style=style))
+    op = parse(text)
+    f = load_source(op, source(op, style=style))
     s = torch.tensor([4, 0, 0, *outside])
-    each = text is EACH
     x, y = torch.rand(5, 2, dtype=torch.float64), torch.rand(len(s), 2, dtype=torch.float64)
-    if each:
+    if text is EACH:
         x, y, s = x.mT.contiguous(), y.mT.contiguous(), s.expand(2, -1)
 
     def ours(x, y):
         return f(x, y, s)
 
     def plain(x, y):
-        x, y = (x.mT, y.mT) if each else (x, y)
-        z = x**2 if each else x
-        z = z.index_add(0, s.flatten()[:3], y[:3], alpha=-3 if each else 1)
-        return z.mT if each else z
+        return defined(op)(x, y, s)
 
     given = [t.requires_grad_() for t in (x, y)]
-    for a, b in zip(
-        (ours(*given), *torch.autograd.grad(ours(*given).exp().sum(), given)),
-        (plain(*given), *torch.autograd.grad(plain(*given).exp().sum(), given)),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
+    both = ((g(*given), *torch.autograd.grad(g(*given).exp().sum(), given)) for g in (ours, plain))
+    torch.testing.assert_close(*both)
     torch.autograd.gradgradcheck(ours, given)
     several = torch.stack([s, s.flip(-1)])
     mapped = torch.vmap(lambda s: f(*given, s))(several)
