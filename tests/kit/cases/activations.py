@@ -52,15 +52,13 @@ def activations() -> Iterator[Case]:
                 yield Case(
                     name,
                     " ".join([f"{list(shape)}", *(f"{k}={v}" for k, v in options.items())]),
-                    lambda s=shape: [spread(s)],
+                    [spread(shape)],
                     options,
                 )
     for shape in ((3, 4), (2, 3, 4), (2, 4, 3, 5)):
-        yield Case(
-            "prelu", f"{list(shape)}", lambda s=shape: [spread(s), uniform((s[1],), 0.1, 0.7, 1)]
-        )
+        yield Case("prelu", f"{list(shape)}", [spread(shape), uniform((shape[1],), 0.1, 0.7, 1)])
     for shape, dim in (((3, 4), -1), ((3, 4), 1), ((6, 5), 0), ((2, 4, 3), 1), ((6,), 0)):
-        yield Case("glu", f"{list(shape)} dim={dim}", lambda s=shape: [spread(s)], {"dim": dim})
+        yield Case("glu", f"{list(shape)} dim={dim}", [spread(shape)], {"dim": dim})
     for name in ("swiglu", "geglu"):
         for shape in ((3, 4), (), (2, 3, 5)):
-            yield Case(name, f"{list(shape)}", lambda s=shape: [distinct(s), spread(s)])
+            yield Case(name, f"{list(shape)}", [distinct(shape), spread(shape)])

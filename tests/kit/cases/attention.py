@@ -155,12 +155,15 @@ def graphs() -> Iterator[Case]:
         yield Case(
             "graph_attention",
             label,
-            lambda: [
-                uniform((5, 4), -1, 1), uniform((6, 4), -1, 1, 1), uniform((3, 2), -1, 1, 2),
-                uniform((3, 2), -1, 1, 3), *edges,
+            [
+                uniform((5, 4), -1, 1),
+                uniform((6, 4), -1, 1, 1),
+                uniform((3, 2), -1, 1, 2),
+                uniform((3, 2), -1, 1, 3),
+                *edges,
             ],
             given,
-        )  # fmt: skip
+        )
 
 
 def attention() -> Iterator[Case]:
@@ -168,42 +171,34 @@ def attention() -> Iterator[Case]:
     for name in ("scaled_dot_product_attention", *plain):
         for batch in ((6,), (), (2, 6)):
             label = "typical" if batch == (6,) else f"{list(batch)}"
-            yield Case(name, label, lambda b=batch: triple(*b))
+            yield Case(name, label, triple(*batch))
     for name in plain:
-        yield Case(name, "7 rows", lambda: triple(2, rows=7))
+        yield Case(name, "7 rows", triple(2, rows=7))
     mask = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 0, 0, 0]], dtype=torch.bool)
     for batch in ((), (6,)):
         shape = "typical" if batch else f"{list(batch)}"
         added = uniform((ROWS, COLUMNS), -1, 1, 4)
-        yield Case(
-            "scaled_dot_product_attention",
-            f"{shape} with a mask",
-            lambda b=batch, mask=added: [*triple(*b), mask],
-        )
-        yield Case("masked_attention", shape, lambda b=batch: [*triple(*b), mask])
+        yield Case("scaled_dot_product_attention", f"{shape} with a mask", [*triple(*batch), added])
+        yield Case("masked_attention", shape, [*triple(*batch), mask])
         for window in (1, 2, 9):
             yield Case(
                 "sliding_window_attention",
                 f"{shape} window={window}",
-                lambda b=batch: triple(*b),
+                triple(*batch),
                 {"window": window},
             )
     for batch in ((), (1,), (1, 2)):
         label = "typical" if batch == (1,) else f"{list(batch)}"
-        yield Case(
-            "alibi_attention", label, lambda b=batch: [*triple(*b, 7), uniform((7,), 0.1, 0.9, 3)]
-        )
+        yield Case("alibi_attention", label, [*triple(*batch, 7), uniform((7,), 0.1, 0.9, 3)])
         yield Case(
             "relative_attention",
             label,
-            lambda b=batch: [
-                *triple(*b, 7), uniform((6, 7), -1, 1, 3), positions(ROWS, COLUMNS, below=6),
-            ],
-        )  # fmt: skip
+            [*triple(*batch, 7), uniform((6, 7), -1, 1, 3), positions(ROWS, COLUMNS, below=6)],
+        )
         yield Case(
             "grouped_query_attention",
             label,
-            lambda b=batch: [uniform((*b, 14, ROWS, FEATURES), -1, 1), *triple(*b, 7)[1:]],
+            [uniform((*batch, 14, ROWS, FEATURES), -1, 1), *triple(*batch, 7)[1:]],
         )
 
 
@@ -216,7 +211,7 @@ def projected_attention() -> Iterator[Case]:
         yield Case(
             "multi_head_attention",
             f"{'typical' if biased else 'without bias,'} {num_heads} heads",
-            lambda b=biased: [*inputs, *(given if b else (None,) * 4)],
+            [*inputs, *(given if biased else (None,) * 4)],
             {"num_heads": num_heads},
             multi_head,
         )
@@ -226,14 +221,14 @@ def projected_attention() -> Iterator[Case]:
     yield Case(
         "multi_head_attention",
         "torch.nn.MultiheadAttention",
-        lambda: [*inputs[:3], *square, *vectors],
+        [*inputs[:3], *square, *vectors],
         {"num_heads": 2},
         torch_multi_head,
     )
     yield Case(
         "causal_self_attention",
         "typical",
-        lambda: [
+        [
             *(uniform((2, 5, 3), -1, 1), uniform((4, 3), -1, 1, 1)),
             *(uniform((4, 3), -1, 1, 2), uniform((6, 3), -1, 1, 3)),
         ],
@@ -244,8 +239,8 @@ def projected_attention() -> Iterator[Case]:
         yield Case(
             "cross_attention",
             "typical" if batch else "[]",
-            lambda b=batch: [
-                *(uniform((*b, 3, 4), -1, 1), uniform((*b, 5, 6), -1, 1, 1)),
+            [
+                *(uniform((*batch, 3, 4), -1, 1), uniform((*batch, 5, 6), -1, 1, 1)),
                 *(uniform((7, 4), -1, 1, 2), uniform((7, 6), -1, 1, 3)),
                 *(uniform((8, 6), -1, 1, 4), uniform((9, 8), -1, 1, 5)),
             ],
@@ -254,8 +249,7 @@ def projected_attention() -> Iterator[Case]:
         )
     for shape in ((3, 4), (2, 5, 6), (2, 3, 5, 4)):
         label = "typical" if len(shape) == 3 else f"{list(shape)}"
-        yield Case("rotary_embedding", label, lambda s=shape: [distinct(s)], {}, rotary)
+        yield Case("rotary_embedding", label, [distinct(shape)], {}, rotary)
         yield Case(
-            "rotary_embedding", f"{list(shape)} base=7", lambda s=shape: [distinct(s)],
-            {"base": 7}, rotary,
-        )  # fmt: skip
+            "rotary_embedding", f"{list(shape)} base=7", [distinct(shape)], {"base": 7}, rotary
+        )

@@ -26,7 +26,7 @@ class Case:
 
     name: str
     label: str
-    make: Callable[[], list[torch.Tensor | None]]
+    given: list[torch.Tensor | None]
     parameters: dict[str, Any] = field(default_factory=dict)
     reference: Callable[..., Any] | None = None
     """That of the name unless given."""
@@ -42,10 +42,10 @@ class Case:
 
     def tensors(self) -> list[torch.Tensor | None]:
         """New ones at each call."""
-        return [None if x is None else x.clone() for x in self.make()]
+        return [None if x is None else x.clone() for x in self.given]
 
     def floating(self) -> list[int]:
-        return [n for n, x in enumerate(self.make()) if x is not None and x.is_floating_point()]
+        return [n for n, x in enumerate(self.given) if x is not None and x.is_floating_point()]
 
 
 def first(result: Any) -> torch.Tensor:

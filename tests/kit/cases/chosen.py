@@ -29,7 +29,7 @@ def typical_and_odd(cases: Sequence[Case]) -> list[Case]:
 
 
 def wide(case: Case) -> bool:
-    return any(x is not None and x.dim() > 1 for x in case.make())
+    return any(x is not None and x.dim() > 1 for x in case.given)
 
 
 def positive(case: Case) -> bool:
@@ -38,7 +38,7 @@ def positive(case: Case) -> bool:
 
 def small(case: Case) -> bool:
     """One of each kind: at three axes or fewer."""
-    return positive(case) and all(x is None or x.dim() < 4 for x in case.make())
+    return positive(case) and all(x is None or x.dim() < 4 for x in case.given)
 
 
 def two(name: str) -> list[Case]:
@@ -58,7 +58,7 @@ def least(name: str) -> list[Case]:
 
 
 def elements(case: Case) -> int:
-    return sum(0 if x is None else x.numel() for x in case.make())
+    return sum(0 if x is None else x.numel() for x in case.given)
 
 
 def each_word(cases: Sequence[Case]) -> list[Case]:

@@ -74,38 +74,31 @@ def convolutions() -> Iterator[Case]:
             yield Case(
                 name,
                 f"{label} stride={stride} {padding=} dilation={dilation}",
-                lambda name=name, b=biased: tensors(name, bool(b)),
+                tensors(name, bool(biased)),
                 dict(stride=stride, padding=padding, dilation=dilation, **groups),
             )
     yield Case(
         "grouped_conv1d",
         "2 groups",
-        lambda: [uniform((3, 10, 8), -1, 1), uniform((8, 5, 6), -1, 1, 1), uniform((8,), -1, 1, 2)],
+        [uniform((3, 10, 8), -1, 1), uniform((8, 5, 6), -1, 1, 1), uniform((8,), -1, 1, 2)],
         {"groups": 2},
     )
     for name, shape in (("conv2d", (6, 2, 3, 1)), ("depthwise_conv2d", (2, 3, 1))):
-        yield Case(
-            name,
-            "a batch",
-            lambda s=shape: [uniform((8, 2, 4, 5), -1, 1), uniform(s, -1, 1, 1), None],
-        )
+        yield Case(name, "a batch", [uniform((8, 2, 4, 5), -1, 1), uniform(shape, -1, 1, 1), None])
     for padding in (0, 1, 3):
         yield Case(
             "same_conv1d",
             "typical" if padding == 1 else f"padding={padding}",
-            lambda: [
-                *(uniform((2, 3, 7), -1, 1), uniform((5, 3, 4), -1, 1, 1)),
-                uniform((5,), -1, 1, 2),
-            ],
+            [*(uniform((2, 3, 7), -1, 1), uniform((5, 3, 4), -1, 1, 1)), uniform((5,), -1, 1, 2)],
             {"padding": padding},
         )
     for dilation in (1, 2, 5):
         yield Case(
             "causal_conv1d",
             "typical" if dilation == 2 else f"dilation={dilation}",
-            lambda d=dilation: [
+            [
                 *(uniform((2, 3, 7), -1, 1), uniform((5, 3, 4), -1, 1, 1)),
-                uniform((5,), -1, 1, 2) if d == 2 else None,
+                uniform((5,), -1, 1, 2) if dilation == 2 else None,
             ],
             {"dilation": dilation},
         )
@@ -113,9 +106,9 @@ def convolutions() -> Iterator[Case]:
         yield Case(
             "conv_transpose1d",
             "typical" if stride == 2 else f"stride={stride} {padding=} dilation={dilation}",
-            lambda d=dilation: [
+            [
                 *(uniform((2, 3, 4), -1, 1), uniform((3, 6, 5), -1, 1, 1)),
-                uniform((6,), -1, 1, 2) if d == 1 else None,
+                uniform((6,), -1, 1, 2) if dilation == 1 else None,
             ],
             dict(stride=stride, padding=padding, output_padding=more, dilation=dilation),
         )
@@ -126,22 +119,22 @@ def pools() -> Iterator[Case]:
         label = "typical" if (kernel, stride) == (3, 2) else f"kernel={kernel}"
         for name in ("avg_pool1d", "max_pool1d"):
             yield Case(
-                name, f"{label} stride={stride}", lambda: [distinct((5, 4, 7))],
+                name, f"{label} stride={stride}", [distinct((5, 4, 7))],
                 {"kernel_size": kernel, "stride": stride},
             )  # fmt: skip
         for name in ("avg_pool2d", "max_pool2d"):
             yield Case(
-                name, f"{label} stride={stride}", lambda: [distinct((4, 1, 6, 7))],
+                name, f"{label} stride={stride}", [distinct((4, 1, 6, 7))],
                 {"kernel_size": kernel, "stride": stride},
             )  # fmt: skip
     for norm_type, (kernel, stride) in product((2, 3.5), ((3, 2), (2, 3))):
         yield Case(
             "lp_pool1d",
             f"{'typical' if kernel == 3 else kernel} norm_type={norm_type}",
-            lambda: [uniform((5, 4, 7), 0.3, 2)],
+            [uniform((5, 4, 7), 0.3, 2)],
             {"norm_type": norm_type, "kernel_size": kernel, "stride": stride},
         )
     for name, shape in product(("global_avg_pool", "global_max_pool"), ((2, 3), (2, 3, 5, 4))):
-        yield Case(name, f"{list(shape)}", lambda s=shape: [distinct(s)])
+        yield Case(name, f"{list(shape)}", [distinct(shape)])
     for name in ("global_avg_pool", "global_max_pool"):
-        yield Case(name, "typical", lambda: [distinct((2, 3, 4))])
+        yield Case(name, "typical", [distinct((2, 3, 4))])

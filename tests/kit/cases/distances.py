@@ -66,7 +66,7 @@ def distances() -> Iterator[Case]:
                 yield Case(
                     name,
                     f"{label} {parameters or ''}",
-                    lambda b=batch: [uniform((*b, 3, 4), -1, 1), uniform((*b, 5, 4), -1, 1, 1)],
+                    [uniform((*batch, 3, 4), -1, 1), uniform((*batch, 5, 4), -1, 1, 1)],
                     parameters,
                 )
     for shape in ((4,), (3, 4), (2, 3, 5)):
@@ -74,7 +74,7 @@ def distances() -> Iterator[Case]:
             yield Case(
                 "pairwise_distance",
                 f"{'typical' if len(shape) == 3 else list(shape)} keepdim={keepdim}",
-                lambda s=shape: [uniform(s, -1, 1), uniform(s, -1, 1, 1)],
+                [uniform(shape, -1, 1), uniform(shape, -1, 1, 1)],
                 {"keepdim": keepdim},
             )
     for shape, dim in (((5,), 0), ((3, 4), 1), ((3, 4), -2), ((2, 3, 5), 1), ((2, 3, 4, 5), -1)):
@@ -84,7 +84,7 @@ def distances() -> Iterator[Case]:
             yield Case(
                 "cosine_similarity",
                 f"{label} eps={eps}",
-                lambda s=shape: [uniform(s, 0.01, 0.05), uniform(s, 0.5, 1.5, 1)],
+                [uniform(shape, 0.01, 0.05), uniform(shape, 0.5, 1.5, 1)],
                 {"dim": dim, "eps": eps},
                 composite_cosine if eps > 0.1 else F.cosine_similarity,
             )
@@ -92,8 +92,8 @@ def distances() -> Iterator[Case]:
         yield Case(
             "mahalanobis",
             "typical" if batch == (6,) else f"{list(batch)}",
-            lambda b=batch: [
-                *(uniform((*b, 4), 0, 1), uniform((*b, 4), -1, 0, 1)),
+            [
+                *(uniform((*batch, 4), 0, 1), uniform((*batch, 4), -1, 0, 1)),
                 torch.eye(4).double() + uniform((4, 4), -0.2, 0.2, 2),
             ],
             {},
@@ -103,7 +103,7 @@ def distances() -> Iterator[Case]:
         yield Case(
             "mmd",
             f"typical gamma={gamma}",
-            lambda: [uniform((5, 3), -1, 1), uniform((4, 3), -0.5, 1.5, 1)],
+            [uniform((5, 3), -1, 1), uniform((4, 3), -0.5, 1.5, 1)],
             {"gamma": gamma},
             mmd,
         )

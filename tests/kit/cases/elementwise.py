@@ -36,17 +36,15 @@ def elementwise() -> Iterator[Case]:
     for name in catalog.FAMILIES["elementwise"]:
         for shape in ((), *SHAPES):
             parameters = {"lo": -0.31, "hi": 0.42} if name == "clamp" else {}
-
-            def make(name: str = name, shape: tuple[int, ...] = shape) -> list[torch.Tensor]:
-                count = 2 if name in PAIRS else 1
-                if name in DOMAINS:
-                    return [uniform(shape, *DOMAINS[name], seed=n) for n in range(count)]
-                return [distinct(shape, n) + 0.03 * n for n in range(count)]
-
-            yield Case(name, f"{list(shape)}", make, parameters)
-    yield Case("clamp", "lo", lambda: [distinct((3, 4))], {"lo": 0.12}, torch_clamp)
-    yield Case("clamp", "hi", lambda: [distinct((3, 4))], {"hi": 0.12}, torch_clamp)
-    yield Case("clamp", "none", lambda: [distinct((3, 4))], {}, torch_clamp)
+            count = range(2 if name in PAIRS else 1)
+            if name in DOMAINS:
+                made = [uniform(shape, *DOMAINS[name], seed=n) for n in count]
+            else:
+                made = [distinct(shape, n) + 0.03 * n for n in count]
+            yield Case(name, f"{list(shape)}", made, parameters)
+    yield Case("clamp", "lo", [distinct((3, 4))], {"lo": 0.12}, torch_clamp)
+    yield Case("clamp", "hi", [distinct((3, 4))], {"hi": 0.12}, torch_clamp)
+    yield Case("clamp", "none", [distinct((3, 4))], {}, torch_clamp)
 
 
 def torch_clamp(A: torch.Tensor, lo: float = -torch.inf, hi: float = torch.inf) -> torch.Tensor:

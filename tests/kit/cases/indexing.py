@@ -98,20 +98,18 @@ def label_of(shape: tuple[int, ...], dim: int | None = None) -> str:
 def indexing() -> Iterator[Case]:
     for shape in ((), (7,), (2, 3)):
         yield Case(
-            "embedding",
-            f"{list(shape)}",
-            lambda s=shape: [positions(*s, below=5), uniform((5, 4), -1, 1)],
+            "embedding", f"{list(shape)}", [positions(*shape, below=5), uniform((5, 4), -1, 1)]
         )
     for batch in ((), (4,), (5, 4)):
-        yield Case("flatten", f"{[*batch, 2, 3]}", lambda s=batch: [distinct((*s, 2, 3))])
-        yield Case("unflatten", f"{[*batch, 6]}", lambda s=batch: [distinct((*s, 6))], {"inner": 3})
+        yield Case("flatten", f"{[*batch, 2, 3]}", [distinct((*batch, 2, 3))])
+        yield Case("unflatten", f"{[*batch, 6]}", [distinct((*batch, 6))], {"inner": 3})
     for shape in ((5,), (3, 4), (2, 3, 5)):
         for dim in range(-len(shape), len(shape)):
             other = [n + 1 if k == dim % len(shape) else n for k, n in enumerate(shape)]
             yield Case(
                 "concat",
                 f"{list(shape)} {other} dim={dim}",
-                lambda a=shape, b=tuple(other): [distinct(a), distinct(b, 1)],
+                [distinct(shape), distinct(tuple(other), 1)],
                 {"dim": dim},
             )
 
@@ -127,43 +125,38 @@ def by_position() -> Iterator[Case]:
         label, given = label_of(shape, dim), {"dim": dim}
         whole, some = positions(*shape, below=6), positions(shape[dim], below=6)
         for name in ("gather", "take_along_dim"):
-            yield Case(name, label, lambda s=wide, i=whole: [uniform(s, -1, 1), i], given)
-        yield Case("index_select", label, lambda s=wide, i=some: [uniform(s, -1, 1), i], given)
+            yield Case(name, label, [uniform(wide, -1, 1), whole], given)
+        yield Case("index_select", label, [uniform(wide, -1, 1), some], given)
         yield Case(
-            "scatter_add",
-            label,
-            lambda s=wide, i=whole, t=shape: [uniform(s, -1, 1), i, uniform(t, -1, 1, 1)],
-            given,
+            "scatter_add", label, [uniform(wide, -1, 1), whole, uniform(shape, -1, 1, 1)], given
         )
         for alpha in (1, -0.7) if label == "typical" else (1,):
             yield Case(
                 "index_add",
                 f"{label} alpha={alpha}",
-                lambda s=wide, i=some, t=shape: [uniform(s, -1, 1), i, uniform(t, -1, 1, 1)],
+                [uniform(wide, -1, 1), some, uniform(shape, -1, 1, 1)],
                 {**given, "alpha": alpha},
             )
         for position in (0, 3) if label == "typical" else (4,):
             yield Case(
-                "select", f"{label} position={position}", lambda s=wide: [uniform(s, -1, 1)],
+                "select", f"{label} position={position}", [uniform(wide, -1, 1)],
                 {**given, "index": position},
             )  # fmt: skip
     knots = torch.tensor([-1.2, -0.5, 0.1, 0.4, 1.0, 1.3], dtype=torch.float64)
     for shape in ((), (4,), (2, 3, 5)):
         index = positions(*shape, below=7)
-        yield Case("take", label_of(shape), lambda i=index: [uniform((7,), -1, 1), i])
+        yield Case("take", label_of(shape), [uniform((7,), -1, 1), index])
         yield Case(
             "linear_interpolation",
             label_of(shape),
-            lambda s=shape: [uniform(s, -2, 2), knots, uniform((6,), -1, 1, 2)],
+            [uniform(shape, -2, 2), knots, uniform((6,), -1, 1, 2)],
         )
-        yield Case(
-            "one_hot_embedding", label_of(shape), lambda i=index: [i, uniform((7, 4), -1, 1)]
-        )
+        yield Case("one_hot_embedding", label_of(shape), [index, uniform((7, 4), -1, 1)])
     for mode in ("mean", "sum", "max"):
         yield Case(
             "embedding_bag",
             f"typical {mode}",
-            lambda: [positions(4, 3, below=6), distinct((6, 5))],
+            [positions(4, 3, below=6), distinct((6, 5))],
             {"mode": mode},
         )
     ids = torch.tensor([3, 0, 2, 2, 1, 3, 0])
@@ -172,7 +165,7 @@ def by_position() -> Iterator[Case]:
         yield Case(
             name,
             "typical" if len(shape) == 1 else f"{list(shape)}",
-            lambda s=shape: [distinct((7, *s)), ids],
+            [distinct((7, *shape)), ids],
             {"num_segments": 4},
         )
 
@@ -181,22 +174,21 @@ def moved() -> Iterator[Case]:
     for shape, dim in AXES:
         label, given = label_of(shape, dim), {"dim": dim}
 
-        def make(shape: tuple[int, ...] = shape) -> list[torch.Tensor | None]:
-            return [distinct(shape)]
+        made = [distinct(shape)]
 
-        yield Case("flip", label, make, given)
+        yield Case("flip", label, made, given)
         for shifts in (0, 1, 2, -2, 7) if label == "typical" else (1,):
             shown = f"{label} shifts={shifts}"
-            yield Case("shift", shown, make, {**given, "shifts": shifts})
+            yield Case("shift", shown, made, {**given, "shifts": shifts})
             if 0 <= shifts <= shape[dim]:
-                yield Case("roll", shown, make, {**given, "shifts": shifts})
+                yield Case("roll", shown, made, {**given, "shifts": shifts})
         for name in ("repeat_interleave", "tile"):
-            yield Case(name, label, make, {**given, "repeats": 6})
-        yield Case("pad", label, make, {**given, "left": 1, "right": 7, "value": 0.5})
+            yield Case(name, label, made, {**given, "repeats": 6})
+        yield Case("pad", label, made, {**given, "left": 1, "right": 7, "value": 0.5})
         if shape[dim] > 2:
-            yield Case("unfold", label, make, {"dimension": dim, "length": 2, "step": 1})
+            yield Case("unfold", label, made, {"dimension": dim, "length": 2, "step": 1})
             yield Case(
-                "unfold", f"{label} step=2", make, {"dimension": dim, "length": 3, "step": 2}
+                "unfold", f"{label} step=2", made, {"dimension": dim, "length": 3, "step": 2}
             )
 
 
@@ -204,10 +196,10 @@ def chosen() -> Iterator[Case]:
     for shape in ((), (3, 4), (2, 3, 5)):
         mask = positions(*shape, below=2).bool()
         label = label_of(shape) if shape != (3, 4) else "(3, 4)"
-        yield Case("where", label, lambda s=shape, m=mask: [m, distinct(s), distinct(s, 1)])
-        yield Case("masked_fill", label, lambda s=shape, m=mask: [distinct(s), m], {"value": -0.7})
-        yield Case("stack", label, lambda s=shape: [distinct(s), distinct(s, 1)])
-        yield Case("expand", label, lambda s=shape: [distinct(s)], {"length": 6})
+        yield Case("where", label, [mask, distinct(shape), distinct(shape, 1)])
+        yield Case("masked_fill", label, [distinct(shape), mask], {"value": -0.7})
+        yield Case("stack", label, [distinct(shape), distinct(shape, 1)])
+        yield Case("expand", label, [distinct(shape)], {"length": 6})
 
 
 def rearranged() -> Iterator[Case]:
@@ -215,35 +207,33 @@ def rearranged() -> Iterator[Case]:
         yield Case(
             "im2col",
             " ".join(("typical", *(f"{name}={value}" for name, value in given.items()))),
-            lambda: [distinct((1, 4, 5, 6))],
+            [distinct((1, 4, 5, 6))],
             {"kernel_height": 3, "kernel_width": 2, **given},
         )
     for batch in ((), (7,), (1, 2)):
         yield Case(
             "pixel_shuffle",
             f"typical {list(batch)}",
-            lambda b=batch: [distinct((*b, 12, 5, 4))],
+            [distinct((*batch, 12, 5, 4))],
             {"upscale_factor": 2},
         )
         yield Case(
             "pixel_unshuffle",
             f"typical {list(batch)}",
-            lambda b=batch: [distinct((*b, 3, 10, 8))],
+            [distinct((*batch, 3, 10, 8))],
             {"downscale_factor": 2},
         )
     for shape, groups in (((2, 6, 5), 3), ((4, 6), 2), ((2, 6, 5, 7), 3)):
-        yield Case(
-            "channel_shuffle", label_of(shape), lambda s=shape: [distinct(s)], {"groups": groups}
-        )
+        yield Case("channel_shuffle", label_of(shape), [distinct(shape)], {"groups": groups})
     for rows, columns in ((3, 5), (5, 3), (1, 7)):
         yield Case(
             "toeplitz",
             "typical" if rows == 3 else f"{rows} rows",
-            lambda: [distinct((7,))],
+            [distinct((7,))],
             {"rows": rows, "columns": columns},
         )
     for shape in ((3, 5), (2, 3, 7), (2, 4, 3, 5)):
-        yield Case("relative_shift", label_of(shape), lambda s=shape: [distinct(s)])
+        yield Case("relative_shift", label_of(shape), [distinct(shape)])
 
 
 def shuffled(x: torch.Tensor, groups: int) -> torch.Tensor:

@@ -85,7 +85,7 @@ def losses() -> Iterator[Case]:
         yield Case(
             "nll_loss",
             label,
-            lambda t=target, w=weight: [uniform((4, 3), -2, 0), t, w],
+            [uniform((4, 3), -2, 0), target, weight],
             parameters,
             opaque=frozenset({2}),
         )
@@ -94,9 +94,7 @@ def losses() -> Iterator[Case]:
             yield Case(
                 "linear_cross_entropy",
                 f"{label} bias={biased} smoothing={smoothing}",
-                lambda t=target, w=weight, b=bias: [
-                    uniform((4, 2), -1, 1), uniform((3, 2), -1, 1, 1), t, b, w,
-                ],
+                [uniform((4, 2), -1, 1), uniform((3, 2), -1, 1, 1), target, bias, weight],
                 {**parameters, "label_smoothing": smoothing}, opaque=frozenset({4}),
             )  # fmt: skip
 
@@ -116,22 +114,20 @@ def cross_entropies() -> Iterator[Case]:
             yield Case(
                 "cross_entropy",
                 f"{label} ignore={ignored}",
-                lambda t=target, w=weight, s=axes: [uniform((4, 3, *s), -2, 2), t, w],
+                [uniform((4, 3, *axes), -2, 2), target, weight],
                 {**parameters, "ignore_index": ignore_index},
                 opaque=frozenset({2}),
             )
         yield Case(
             "cross_entropy_probabilities",
             label,
-            lambda w=weight, s=axes: [
-                uniform((4, 3, *s), -2, 2), uniform((4, 3, *s), -2, 2, 1).softmax(1), w,
-            ],
+            [uniform((4, 3, *axes), -2, 2), uniform((4, 3, *axes), -2, 2, 1).softmax(1), weight],
             parameters,
-        )  # fmt: skip
+        )
     yield Case(
         "softmax_regression",
         "[7, 4]",
-        lambda: [
+        [
             *(uniform((7, 4), -1, 1), uniform((3, 4), -1, 1, 1), uniform((3,), -1, 1, 2)),
             positions(7, below=3),
         ],
@@ -145,16 +141,14 @@ def focal_and_contrastive() -> Iterator[Case]:
             yield Case(
                 "focal_loss",
                 f"{[4, 3, *axes]} {reduction} weight={weighted} gamma={gamma}",
-                lambda w=weight, s=axes: [
-                    *(uniform((4, 3, *s), -2, 2), positions(4, *s, below=3), w)
-                ],
+                [*(uniform((4, 3, *axes), -2, 2), positions(4, *axes, below=3), weight)],
                 {"gamma": gamma, "reduction": reduction},
                 opaque=frozenset({2}),
             )
         yield Case(
             "info_nce",
             f"[3, 4] {reduction}",
-            lambda: [uniform((3, 4), -1, 1), uniform((3, 4), -1, 1, 1)],
+            [uniform((3, 4), -1, 1), uniform((3, 4), -1, 1, 1)],
             {"temperature": 0.5, "reduction": reduction},
         )
 
@@ -169,6 +163,6 @@ def of_sets() -> Iterator[Case]:
                 yield Case(
                     name,
                     f"{[3, *axes]} {reduction}",
-                    lambda s=axes: [uniform((3, *s), -2, 2), uniform((3, *s), 0, 1, 1)],
+                    [uniform((3, *axes), -2, 2), uniform((3, *axes), 0, 1, 1)],
                     {**options, "reduction": reduction},
                 )

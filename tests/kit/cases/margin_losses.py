@@ -41,7 +41,7 @@ def margin_losses() -> Iterator[Case]:
             yield Case(
                 name,
                 f"[3, 4] {reduction}{''.join(f' {k}={v}' for k, v in options.items())}",
-                lambda f=tensors: f((3, 4)),
+                tensors((3, 4)),
                 {"reduction": reduction, **options},
                 opaque=frozenset({1}) if name == "hinge_embedding_loss" else frozenset(),
             )
@@ -49,9 +49,9 @@ def margin_losses() -> Iterator[Case]:
             yield Case(
                 "multi_margin_loss",
                 f"{reduction} p={p} weight={weighted}",
-                lambda given=weighted: [
+                [
                     *(4 * distinct((5, 3)), positions(5, below=3)),
-                    uniform((3,), 0.4, 2, 1) if given else None,
+                    uniform((3,), 0.4, 2, 1) if weighted else None,
                 ],
                 {"p": p, "reduction": reduction},
                 opaque=frozenset({2}),
@@ -60,14 +60,14 @@ def margin_losses() -> Iterator[Case]:
             yield Case(
                 "triplet_margin_loss",
                 f"[3, 4] {reduction} p={p}",
-                lambda: [uniform((3, 4), -1, 1, n) for n in range(3)],
+                [uniform((3, 4), -1, 1, n) for n in range(3)],
                 {"p": p, "reduction": reduction},
             )
         for margin in (0.0, 0.2):
             yield Case(
                 "cosine_embedding_loss",
                 f"{reduction} margin={margin}",
-                lambda: [uniform((5, 4), -1, 1), uniform((5, 4), -1, 1, 1), signs((5,))],
+                [uniform((5, 4), -1, 1), uniform((5, 4), -1, 1, 1), signs((5,))],
                 {"margin": margin, "reduction": reduction},
                 opaque=frozenset({2}),
             )

@@ -25,11 +25,11 @@ OWN: dict[str, Callable[..., Any]] = {
 
 def matrix() -> Iterator[Case]:
     for batch in ((), (2,), (2, 3), (1, 2)):
-        yield Case("transpose", f"{[*batch, 3, 4]}", lambda b=batch: [distinct((*b, 3, 4))])
+        yield Case("transpose", f"{[*batch, 3, 4]}", [distinct((*batch, 3, 4))])
         yield Case(
             "matmul",
             f"{[*batch, 4, 3]}",
-            lambda b=batch: [uniform((*b, 4, 3), -1, 1), uniform((*b, 3, 5), -1, 1, 1)],
+            [uniform((*batch, 4, 3), -1, 1), uniform((*batch, 3, 5), -1, 1, 1)],
         )
         yield Case("cross", f"{[*batch, 3]}", shaped((*batch, 3), (*batch, 3)))
 
@@ -39,16 +39,16 @@ def linear() -> Iterator[Case]:
         yield Case(
             "linear",
             f"{[*batch, 4]} bias={biased}",
-            lambda s=batch, given=biased: [
-                *(uniform((*s, 4), -1, 1), uniform((5, 4), -1, 1, 1)),
-                uniform((5,), -1, 1, 2) if given else None,
+            [
+                *(uniform((*batch, 4), -1, 1), uniform((5, 4), -1, 1, 1)),
+                uniform((5,), -1, 1, 2) if biased else None,
             ],
         )
 
 
-def shaped(*shapes: tuple[int, ...]) -> Callable[[], list[torch.Tensor | None]]:
-    """Makes a tensor of each shape."""
-    return lambda: [uniform(shape, -1, 1, seed) for seed, shape in enumerate(shapes)]
+def shaped(*shapes: tuple[int, ...]) -> list[torch.Tensor | None]:
+    """A tensor of each shape."""
+    return [uniform(shape, -1, 1, seed) for seed, shape in enumerate(shapes)]
 
 
 def contractions() -> Iterator[Case]:
@@ -90,9 +90,9 @@ def of_batches() -> Iterator[Case]:
             yield Case(
                 "bilinear",
                 f"{[*batch, 4]} bias={biased}",
-                lambda s=batch, given=biased: [
-                    *(uniform((*s, 4), -1, 1), uniform((*s, 5), -1, 1, 1)),
+                [
+                    *(uniform((*batch, 4), -1, 1), uniform((*batch, 5), -1, 1, 1)),
                     uniform((6, 4, 5), -1, 1, 2),
-                    uniform((6,), -1, 1, 3) if given else None,
+                    uniform((6,), -1, 1, 3) if biased else None,
                 ],
             )

@@ -26,7 +26,7 @@ def networks() -> Iterator[Case]:
     yield Case(
         "character_model",
         "[5, 3]",
-        lambda: [
+        [
             *(uniform(shape, -1, 1, seed) for seed, shape in enumerate(shapes)),
             *(positions(5, 3, below=7), positions(5, below=7)),
         ],

@@ -61,16 +61,16 @@ def normalizations() -> Iterator[Case]:
         yield Case(
             "batch_norm",
             f"{label} correction={correction}",
-            lambda s=shape, w=weight, b=bias: [uniform(s, -1, 1), w, b],
+            [uniform(shape, -1, 1), weight, bias],
             {"eps": 0.1, "correction": correction},
         )
         if correction == 0:
             yield Case(
                 "batch_norm_inference",
                 label,
-                lambda s=shape, w=weight, b=bias: [
-                    *(uniform(s, -1, 1), uniform((s[1],), -1, 1, 3)),
-                    *(uniform((s[1],), 0.5, 1.5, 4), w, b),
+                [
+                    *(uniform(shape, -1, 1), uniform((shape[1],), -1, 1, 3)),
+                    *(uniform((shape[1],), 0.5, 1.5, 4), weight, bias),
                 ],
                 {"eps": 0.1},
                 opaque=frozenset({1, 2}),
@@ -81,9 +81,9 @@ def normalizations() -> Iterator[Case]:
             yield Case(
                 "layer_norm",
                 f"{label} bias={biased}",
-                lambda s=batch, t=axes, given=biased: [
-                    *(uniform((*s, *t), -1, 1), uniform(t, 0.5, 1.5, 1)),
-                    uniform(t, -1, 1, 2) if given else None,
+                [
+                    *(uniform((*batch, *axes), -1, 1), uniform(axes, 0.5, 1.5, 1)),
+                    uniform(axes, -1, 1, 2) if biased else None,
                 ],
                 {"eps": 0.1} if biased else {},
             )
@@ -91,7 +91,7 @@ def normalizations() -> Iterator[Case]:
             yield Case(
                 "rms_norm",
                 f"{label} eps={eps}",
-                lambda s=batch, t=axes: [uniform((*s, *t), -1, 1), uniform(t, 0.5, 1.5, 1)],
+                [uniform((*batch, *axes), -1, 1), uniform(axes, 0.5, 1.5, 1)],
                 {} if eps is None else {"eps": eps},
             )
 
@@ -103,38 +103,35 @@ def of_groups() -> Iterator[Case]:
         label = "typical" if len(shape) == 3 else f"{shape}"
         given = labels_of({"weight": bool(affine), "bias": affine == 2})
 
-        def make(
-            s: tuple[int, ...] = shape, w: Any = weight, b: Any = bias
-        ) -> list[torch.Tensor | None]:
-            return [uniform(s, -1, 1), w, b]
+        made = [uniform(shape, -1, 1), weight, bias]
 
         if len(shape) > 2:
-            yield Case("instance_norm", label + given, make, {"eps": 0.1})
-        yield Case("group_norm", label + given, make, {"num_groups": 2, "eps": 0.1})
+            yield Case("instance_norm", label + given, made, {"eps": 0.1})
+        yield Case("group_norm", label + given, made, {"num_groups": 2, "eps": 0.1})
 
 
 def of_vectors() -> Iterator[Case]:
     for shape, dim in (((5,), 0), ((3, 4), 1), ((2, 3, 5), 1), ((2, 3, 5), -1), ((2, 3, 1, 4), 1)):
         label = "typical" if (len(shape), dim) == (3, 1) else f"{shape} dim={dim}"
-        yield Case("softmin", label, lambda s=shape: [uniform(s, -2, 2)], {"dim": dim})
+        yield Case("softmin", label, [uniform(shape, -2, 2)], {"dim": dim})
         # Every vector is longer than the first eps and shorter than the second.
         for eps in (1e-12, 9.0):
             yield Case(
                 "normalize",
                 f"{label} eps={eps}",
-                lambda s=shape: [uniform(s, 0.2, 1)],
+                [uniform(shape, 0.2, 1)],
                 {"dim": dim, "eps": eps},
             )
         yield Case(
             "weight_norm",
             label,
-            lambda s=shape, d=dim: [uniform(s, 0.2, 1), uniform((s[d],), 0.5, 1.5, 1)],
+            [uniform(shape, 0.2, 1), uniform((shape[dim],), 0.5, 1.5, 1)],
             {"dim": dim},
         )
     for shape, window in (((2, 7, 4), 3), ((2, 7, 4), 4), ((2, 5, 1, 4), 9), ((3, 6, 4), 1)):
         yield Case(
             "local_response_norm",
             f"typical window={window}" if len(shape) == 3 else f"{shape}",
-            lambda s=shape: [uniform(s, -1, 1)],
+            [uniform(shape, -1, 1)],
             {"window": window, "alpha": 0.7, "beta": 0.6, "k": 1.3},
         )

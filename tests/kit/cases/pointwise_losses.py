@@ -85,14 +85,14 @@ def pointwise_losses() -> Iterator[Case]:
                 yield Case(
                     name,
                     f"[3, 4] {reduction}{given}",
-                    lambda f=tensors: f((3, 4)),
+                    tensors((3, 4)),
                     {"reduction": reduction, **options},
                     opaque=OPAQUE.get(name, frozenset()),
                 )
         yield Case(
             name,
             "[2, 3, 5] mean",
-            lambda f=tensors: f((2, 3, 5)),
+            tensors((2, 3, 5)),
             {"reduction": "mean", **OPTIONS.get(name, ({},))[0]},
             opaque=OPAQUE.get(name, frozenset()),
         )
@@ -105,7 +105,7 @@ def cross_entropies_of_two() -> Iterator[Case]:
         yield Case(
             "binary_cross_entropy",
             label,
-            lambda w=weight: [uniform((3, 4), 0.1, 0.9), uniform((3, 4), 0, 1, 1), w],
+            [uniform((3, 4), 0.1, 0.9), uniform((3, 4), 0, 1, 1), weight],
             {"reduction": reduction},
             opaque=frozenset({2}),
         )
@@ -113,9 +113,9 @@ def cross_entropies_of_two() -> Iterator[Case]:
             yield Case(
                 "binary_cross_entropy_with_logits",
                 f"{label}{labels_of({'pos_weight': positive})}",
-                lambda w=weight, given=positive: [
-                    *(uniform((3, 4), -3, 3), uniform((3, 4), 0, 1, 1), w),
-                    uniform((4,), 0.4, 2, 3) if given else None,
+                [
+                    *(uniform((3, 4), -3, 3), uniform((3, 4), 0, 1, 1), weight),
+                    uniform((4,), 0.4, 2, 3) if positive else None,
                 ],
                 {"reduction": reduction},
                 opaque=frozenset({2, 3}),

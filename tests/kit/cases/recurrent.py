@@ -22,10 +22,10 @@ def cells() -> Iterator[Case]:
         yield Case(
             name,
             f"[2, 3] [2, 5]{labels_of({'bias': biased})}",
-            lambda states=STATES[name], r=rows, given=biased: [
+            [
                 uniform((2, 3), -1, 1),
-                *(uniform((2, 5), -1, 1, 1 + n) for n in range(states)),
-                *(uniform((r, 3), -1, 1, 3), uniform((r, 5), -1, 1, 4)),
-                *(uniform((r,), -1, 1, 5 + n) if given else None for n in range(2)),
+                *(uniform((2, 5), -1, 1, 1 + n) for n in range(STATES[name])),
+                *(uniform((rows, 3), -1, 1, 3), uniform((rows, 5), -1, 1, 4)),
+                *(uniform((rows,), -1, 1, 5 + n) if biased else None for n in range(2)),
             ],
         )

@@ -70,7 +70,7 @@ def sequences() -> Iterator[Case]:
         yield Case(
             name,
             str(list(shapes[0])),
-            lambda shapes=shapes, more=more: [
+            [
                 *(uniform(shape, -1, 1, seed) for seed, shape in enumerate(shapes)),
                 *(x.clone() for x in more),
             ],

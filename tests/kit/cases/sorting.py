@@ -51,8 +51,6 @@ def sorting() -> Iterator[Case]:
         yield Case(
             name,
             f"{list(shapes[0])} {options}",
-            lambda shapes=shapes: [
-                distinct(s, seed).sinh() + 0.03 * seed for seed, s in enumerate(shapes)
-            ],
+            [distinct(s, seed).sinh() + 0.03 * seed for seed, s in enumerate(shapes)],
             options,
         )

@@ -298,7 +298,7 @@ def of_each_reduction() -> Iterator[Case]:
             yield Case(
                 name,
                 reduction,
-                lambda given=tensors: list(given),
+                list(tensors),
                 {**options, "reduction": reduction},
                 opaque=frozenset(opaque),
             )
@@ -362,7 +362,7 @@ def trained() -> Iterator[Case]:
         yield Case(
             name,
             f"{given[0]} bias" if given[-1] == [6] else str(given[0]),
-            lambda given=tensors: list(given),
+            list(tensors),
             options,
             opaque=frozenset(opaque),
         )
