@@ -18,10 +18,6 @@ from derive.module.runtime import standalone
 
 PACKAGE = ("__init__.py", "_runtime.py")
 """What is written beside modules."""
-SOFTMAX = (
-    "op softmax(A[*p,k,*q]; dim=axis(k)) -> S; "
-    "S[*p,k,*q] = exp(A[*p,k,*q]) / sum[l](exp(A[*p,l,*q]))"
-)
 MATMUL = "C[i,j] = sum[k](A[i,k]*B[k,j])"
 SCALED = "op scaled(x[n], w[n]) -> y\ny[n] = x[n]*w[n]**2\n"
 

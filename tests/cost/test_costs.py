@@ -29,8 +29,6 @@ mu[j]     = mean[i](x[i,j])
 var[j]    = sum[i]((x[i,j] - mu[j])**2) / (size(i) - 1)
 xhat[i,j] = (x[i,j] - mu[j]) * (var[j] + eps)**(-1/2)
 y[i,j]    = gain[j]*xhat[i,j] + bias[j]"""
-CROSS_ENTROPY = """op f(x[n,c], T[n]) -> loss
-loss = -mean[n](log_softmax[c](x[n,c])[T[n]])"""
 ATTENTION = """op f(Q[b,t,d], K[b,s,d], V[b,s,e]) -> Y
 P[b,t,s] = softmax[s | s <= t](sum[d](Q[b,t,d]*K[b,s,d])/5)
 Y[b,t,e] = sum[s](P[b,t,s]*V[b,s,e])"""

@@ -1,4 +1,4 @@
-"""Groups: axes of any number, kept as they are or taken as one; their shapes are slices."""
+"""Groups and composites: axes of any number, kept as they are or taken as one."""
 
 import pytest
 import torch
@@ -77,3 +77,19 @@ def test_a_shape_that_is_kept_may_stand_behind_the_shape_of_a_saved_tensor():
     y = load(op)(x, a, w)
     torch.testing.assert_close(y, (a[0] * a[1] * w**2)[:, None, None] + x.sum((0, 1)))
     assert torch.autograd.gradcheck(load(op), (x, a, w))
+
+
+def test_an_axis_that_a_flag_keeps_has_size_1():
+    op = parse("op f(x[*p,k]; keepdim=keep(k)) -> y\ny[*p] = sum[k](x[*p,k])")
+    x = torch.ones(2, 3, 4)
+    assert load(op)(x).shape == (2, 3)
+    assert load(op)(x, keepdim=True).shape == (2, 3, 1)
+
+
+def test_a_composite_axis_is_one_axis_outside():
+    f = load(parse("op f(x[n,t,d]) -> y\ny[n,(t d)] = 2*x[n,t,d]"))
+    x = torch.rand(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    y = f(x)
+    assert torch.equal(y, 2 * x.detach().reshape(2, 15))
+    y.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, torch.full((2, 3, 5), 2.0).double())

@@ -19,10 +19,6 @@ from derive.notation.operation import (
     without_choice,
 )
 
-TEXT = (
-    "op f(x[*p,k,*q], w[k]=1; dim=axis(k), keepdim=keep(k), eps=1e-3, n=size(k), "
-    "reduction=none|sum -> none: y | sum: s) -> y"
-)
 OP = parse(
     "op f(x[n,k], w[k]=1; eps=1e-3, m=size(k), reduction=none|sum) -> none: y | sum: s\n"
     "y[n] = sum[k](x[n,k]*w[k]) + eps*m\ns = sum[n](y[n])"

@@ -5,10 +5,6 @@ import warnings
 from derive import parse
 
 
-def kinds(op):
-    return {t.name: t.kind for t in op.inputs}
-
-
 def test_inputs_come_in_order_of_first_use_where_none_are_declared():
     op = parse("y[i] = sum[k](B[k,i]*A[i,k]) + c[i]")
     assert [t.name for t in op.inputs] == ["B", "A", "c"]

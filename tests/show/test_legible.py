@@ -1,7 +1,6 @@
 """Formulas in the form that an expert writes: conditions, cases, roots, closed forms."""
 
 import warnings
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -201,7 +200,6 @@ def test_what_is_taken_away_has_no_bracket():
 
 
 A, B, X, Y = (Access(name, ()) for name in "abxy")
-HALF = Num(Fraction(1, 2))
 K, J = Index("i", "i"), Index("j", "j")
 
 

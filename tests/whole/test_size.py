@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_100,
     "derive/tracing": 11_800,
     "templates": 2_200,
-    "tests": 73_900,
+    "tests": 71_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 

@@ -112,10 +112,6 @@ y[t] = x[2*t+1]
 )
 
 
-def named(text: str) -> str:
-    return text.replace("\n", " ; ")
-
-
 @each_row("text", CODE)
 def test_the_code_that_an_expert_writes(text):
     assert_code(text, *CODE[text])

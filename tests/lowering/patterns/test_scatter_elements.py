@@ -70,3 +70,16 @@ def test_a_place_of_the_whole_may_be_beyond_a_piece(size):
     )
     v, x = (torch.rand(*n, dtype=torch.float64, requires_grad=True) for n in ((size,), (3, 3)))
     assert torch.autograd.gradcheck(f, (v, x))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op f(x[t], z[k]; size(s)=size(t)+size(k)) -> y; y[s] = sum[t,k]([s == t + k]*x[t]*z[k])",
+        "op f(x[i,u], z[u]) -> y; y[i] = sum[u]([u == 2*i + 1]*x[i,u]*z[u])",
+    ],
+)
+def test_no_bracket_of_an_equality_becomes_a_mask(text):
+    forward = source(parse(text)).partition("def forward(")[2]
+    assert "==" not in forward.partition("backward(ctx")[0]
+    assert_right(text)
