@@ -271,17 +271,29 @@ def _extents(
     parts = parts_of_axes(op) | (read & quotients)
     known: dict[str, int | tuple[int, ...]] = {}
     first, others = case.ranks
+    least = _least_sizes(op)
     for e in op.extents:
         if e.group:
             known[e.name] = tuple(wanted() for _ in range(first))
             first = others
         elif e.size is None or (e.name in parts and needs_choice(e.size)):
-            known[e.name] = wanted()
+            known[e.name] = max(wanted(), least.get(e.name, 0))
     oracle.complete(op, known, {n: v for n, v in parameters.items() if v is not None})
     missing = [e.name for e in op.extents if e.name not in known]
     if missing:
         raise ValueError(f"size({missing[0]}) is not known")
     return known
+
+
+def _least_sizes(op: Operation) -> dict[str, int]:
+    """Return the sizes that hold all positions that are numbers, as of an unrolled loop."""
+    axes = {t.name: t.axes for t in op.inputs} | {e.name: e.axes for e in op.equations}
+    found: dict[str, int] = {}
+    for a in (a for e in op.equations for a in ex.accesses(e.body)):
+        for axis, position in zip(axes[a.tensor], a.positions, strict=True):
+            if isinstance(axis, ex.Index) and isinstance(position, ex.Num):
+                found[axis.extent] = max(found.get(axis.extent, 0), int(position.value) + 1)
+    return found
 
 
 def parts_of_axes(op: Operation) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -282,6 +283,8 @@ class NotationWriter:
     def _number(self, value: Any) -> tuple[str, int]:
         if isinstance(value, bool):
             return ("0 == 0" if value else "0 == 1"), 4
+        if isinstance(value, float) and math.isnan(value):
+            raise unread("nan is no number of the notation; use 0, and a mask of where it stands")
         if sign := sign_of(tv.TracedNumber(value)):
             return ("inf", 9) if sign > 0 else ("-inf", _UNARY)
         value = sympy.sympify(value) if not isinstance(value, float) else value

@@ -325,8 +325,11 @@ class SymbolicSizes:
         if found is None and self.unify(sympy.prod(one), sympy.prod(other)):
             found = self._refined(one, other)
         if found is None:
-            ours, theirs = (", ".join(map(str, sizes)) for sizes in (one, other))
-            raise SizesUnread(f"axes of sizes ({ours}) cannot be viewed as ({theirs})")
+            hints = ([self.hint(n) for n in sizes] for sizes in (one, other))
+            ours, theirs = (", ".join(map(str, sizes)) for sizes in hints)
+            raise SizesUnread(
+                f"axes of sizes ({ours}) cannot be viewed as ({theirs}) at all sizes like these"
+            )
         return found
 
     def _refined(

@@ -488,3 +488,11 @@ def test_what_overflows_sooner_than_its_equations_is_found():
     text = "op f(x[n]) -> y; y[n] = softplus(x[n])*x[n]"
     source = edited(text, "torch.nn.functional.softplus(x)", "torch.log(1 + x.exp())")
     assert failed(text, source) == {"float32-offset"}
+
+
+def test_sizes_hold_the_positions_that_are_numbers():
+    """The steps of an unrolled loop are read at the same positions of several inputs."""
+    text = "op f(q[n,c], k[n,d], v[n,e], w[n,g]; size(c)=9) -> y\n"
+    op = derive.parse(f"{text}y[n] = q[n,8]*k[n,8]*v[n,7] + w[n,6]")
+    shapes = {name: x.shape[1] for name, x in sample(op, next(cases(op))).tensors.items()}
+    assert shapes["k"] >= 9 and shapes["v"] >= 8 and shapes["w"] >= 7

@@ -129,6 +129,7 @@ def others(x, label):
         (lambda x, k: F.conv_transpose1d(x, k.view(1, 1, -1), stride=2), [(2, 1, 4), (2, 3)]),
         (lambda x: torch.logit(x.sigmoid()) + torch.logit(x.sigmoid(), 0.3), [(3, 4)]),
         (lambda x: x.flip(-1).cumsum(-1).flip(-1), [(3, 4)]),
+        (lambda x, s: x * F.interpolate(s, size=x.shape[2:]), [(2, 3, 4, 5)] * 2),
     ],
 )
 def test_what_is_made_of_numbers_alone_is_computed(function, examples):
