@@ -14,6 +14,7 @@ from math import isfinite
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from derive.auditing.points import cast, inner, is_float, is_tensor, random_like
 from derive.check.invoke import gradients
@@ -379,6 +380,41 @@ def _weighted_outputs(subject: Subject, args: Sequence[Any], cotangents: Sequenc
     return sum(inner(o, g) for o, g in zip(outputs, cotangents, strict=False) if g is not None)
 
 
+class _PaddedRows(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the row ``padding_idx`` of each embedding as the first run has it.
+
+    Torch defines no gradient for this row, although the values depend on it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rows: list[Any] = []
+        self.left: Iterator[Any] | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and skipping takes seconds of imports
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """Record the rows in the first run, and put them into each other."""
+        with self:
+            yield
+        self.left = iter(self.rows)
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten.embedding.default and len(args) > 2 and args[2] >= 0:
+            weight, index, row = args[:3]
+            if self.left is None:
+                self.rows.append(weight[row].clone())
+            else:
+                made = torch.where((index == row)[..., None], next(self.left, weight[row]), made)
+        return made
+
+
 def slope(
     subject: Subject,
     args: Sequence[Any],
@@ -395,15 +431,17 @@ def slope(
     rounding = 2.0 ** -{64: 52, 32: 23, 16: 8, 8: 3}[subject.bits]
     h = rounding**0.2 if step is None else step
 
+    held = _PaddedRows()
+
     def at(s: float) -> float:
         moved = [
             (a.double() + s * direction[n].double()).to(a.dtype) if n in direction else a
             for n, a in enumerate(args)
         ]
-        with subject.moved(args, moved):
+        with subject.moved(args, moved), held.run():
             return _weighted_outputs(subject, moved, cotangents)
 
-    known = {s: at(s * h) for s in (-2, -1, -0.5, 0.5, 1, 2)}
+    known = {s: at(s * h) for s in (0, -2, -1, -0.5, 0.5, 1, 2)}
 
     def between(s: float) -> float:
         return (8 * (known[s] - known[-s]) - (known[2 * s] - known[-2 * s])) / (12 * s * h)

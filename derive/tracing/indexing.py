@@ -282,12 +282,15 @@ def _indexed_axis(context: Context, x: TracedValue, dim: int, index: TracedValue
 
 @operation("embedding")
 def embedding(
-    context: Context, weight: TracedValue, index: TracedValue, padding: int = -1, *_: Any
+    context: Context, weight: TracedValue, index: TracedValue, padding: Any = -1, *_: Any
 ) -> TracedValue:
-    if padding >= 0:
-        text = "an embedding with padding_idx is not supported, because its gradient is 0 there"
-        raise unread(text)
-    return _indexed_axis(context, weight.fresh(), 0, index)
+    x = weight.fresh()
+    if padding != -1:
+        # No gradient reaches the row of the padding.
+        held = TracedApply("detach", (x.node,))
+        test = apply("==", joined(x.axes[0]), padding)
+        x = replace(x, node=apply("where", test, held, x.node))
+    return _indexed_axis(context, x, 0, index)
 
 
 @operation("index_select")

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 from kit.audited import audited
+from kit.seeded import seeded
 
 import derive
 
@@ -132,6 +133,23 @@ class Wide(torch.autograd.Function):
         return g / 3
 
 
+class Words(torch.autograd.Function):
+    """Looks up rows, of which torch defines that one has no gradient."""
+
+    @staticmethod
+    def forward(ctx, words, w, row):
+        ctx.save_for_backward(words, w)
+        ctx.row = row
+        return torch.nn.functional.embedding(words, w, padding_idx=row).square()
+
+    @staticmethod
+    def backward(ctx, g):
+        words, w = ctx.saved_tensors
+        out = torch.zeros_like(w).index_add(0, words.flatten(), (2 * g * w[words]).flatten(0, 1))
+        out[ctx.row] = 0
+        return None, out, None
+
+
 @pytest.mark.parametrize(
     ("function", "example"),
     [
@@ -143,6 +161,7 @@ class Wide(torch.autograd.Function):
         (OwnGraph, (torch.randn(3, 4),)),
         (ByBackward, (torch.randn(3, 4),)),
         (Wide, (torch.randn(3, 4),)),
+        (Words, (PLACES, torch.randn(4, 5), 1)),
     ],
     ids=lambda x: x.__name__ if isinstance(x, type) else "",
 )
@@ -182,6 +201,12 @@ def test_a_mistake_in_such_a_function_is_found():
     assert not derive.audit(Wrong, torch.randn(3, 4), torch.eye(3, 4) > 0).right
     example = torch.randn(2, 4), PLACES, PLACES
     assert not derive.audit(Reorder, *example).right
+
+
+def test_a_gradient_of_the_row_of_a_padding_is_wrong():
+    wrong = seeded(Words, "out[ctx.row] = 0", "pass")
+    (row,) = derive.audit(wrong, PLACES, torch.randn(4, 5), 1).rows
+    assert "it should be 0 there, so a mask is missing" in row.wrong
 
 
 def test_a_straight_through_estimator_is_told_from_other_mistakes():

@@ -174,3 +174,10 @@ def test_an_element_of_an_integer_tensor_selects_what_is_written(index, shape):
     other = tuple({3: 4, 4: 5, 5: 6}.get(n, n) for n in shape)
     examples = [(4, 3, 5), torch.tensor([2, 0]), shape]
     assert_read(written, examples, [(5, 4, 6), torch.tensor([3, 1]), other])
+
+
+@pytest.mark.parametrize("row", [0, 2, -1])
+def test_the_row_of_a_padding_has_no_gradient(row):
+    examples = [torch.tensor([[1, 2, 0], [3, 0, 1]]), (4, 5)]
+    op = assert_read(lambda i, w: F.embedding(i, w, padding_idx=row).exp(), examples)
+    assert "detach(w[i[n,c],m])" in str(op).replace(", ", ",")
