@@ -120,10 +120,10 @@ def _tracer_letters(
     }
     known = {e.name: e for e in op.equations}
     outputs = [known[name] for name in op.outputs if name in known]
+    numbers = model.results or range(len(outputs))
+    of = dict(zip(numbers, outputs, strict=False))
     return found | {
-        name: _of_axes(outputs[n].axes)
-        for name, n in zip(cotangents, given, strict=True)
-        if n < len(outputs)
+        name: _of_axes(of[n].axes) for name, n in zip(cotangents, given, strict=True) if n in of
     }
 
 
@@ -184,7 +184,7 @@ def explanation(
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
     with limited(_READING):
-        found = model_of(subject, structure.args, names, reference)
+        found = model_of(subject, structure.args, names, reference, first.cotangents)
         model, unread = (None, found) if isinstance(found, str) else (found, "")
     own = _structured(subject, structure, outcomes)
     several = [*_resized_outcomes(subject, structure.args, model), *own]

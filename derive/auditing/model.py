@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -37,6 +37,12 @@ class Model:
     option: str | None = None
     places: tuple[int, ...] = ()
     """The numbers of the tensor arguments."""
+    results: tuple[int, ...] = ()
+    """The numbers of the forward's outputs that are tensors; () if all are."""
+
+    def of_outputs(self, every: Sequence[Any]) -> Sequence[Any]:
+        """Return the items of the operation's outputs, from one for each output of the forward."""
+        return [every[k] for k in self.results] if self.results else every
 
     @cached_property
     def derived(self) -> Derivation:
@@ -169,7 +175,7 @@ class PointValues:
         self.axes |= {e.name: e.axes for e in op.equations}
         outputs = list(op.outputs)
         for output, name in d.cotangents:
-            given = cotangents[outputs.index(output)]
+            given = model.of_outputs(cotangents)[outputs.index(output)]
             shape = self.known[output].shape
             self.known[name] = given.detach().cpu().double().numpy().reshape(shape)
             self.axes[name] = self.axes[output]
@@ -245,18 +251,27 @@ def _tensor_argument_numbers(args: Sequence[Any]) -> tuple[int, ...]:
 
 
 def model_of(
-    subject: Subject, args: Sequence[Any], names: tuple[str, ...], reference: Reference
+    subject: Subject,
+    args: Sequence[Any],
+    names: tuple[str, ...],
+    reference: Reference,
+    given: Sequence[Any],
 ) -> Model | str:
-    """Return the operation with the user's names; a text if the forward cannot be traced."""
-    op = operation_of(reference) or _trace_subject(subject, args, names)
+    """Return the operation with the user's names; a text if the forward cannot be traced.
+
+    ``given`` are cotangents of the outputs: a float output that has none is detached.
+    """
+    results: list[int] = []
+    op = operation_of(reference) or _trace_subject(subject, args, names, given, results)
     if isinstance(op, str):
         return op
-    cotangents = subject.cotangents(len(op.outputs))
+    cotangents = subject.cotangents(max(results, default=len(op.outputs) - 1) + 1)
     choice = next((p for p in op.parameters if isinstance(p, Choice)), None)
     option = None
     if choice is not None and choice.name in names:
         option = args[names.index(choice.name)]
-    return Model(op, names, cotangents, option, _tensor_argument_numbers(args))
+    made = Model(op, names, (), option, _tensor_argument_numbers(args), tuple(results))
+    return replace(made, cotangents=tuple(made.of_outputs(cotangents)))
 
 
 def give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
@@ -267,12 +282,24 @@ def give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
         function.__signature__ = signature  # type: ignore[attr-defined]
 
 
-def _trace_subject(subject: Subject, args: Sequence[Any], names: Sequence[str]) -> Operation | str:
-    """Trace the forward or the reference into an operation; a text if that fails."""
+def _trace_subject(
+    subject: Subject,
+    args: Sequence[Any],
+    names: Sequence[str],
+    cotangents: Sequence[Any],
+    results: list[int],
+) -> Operation | str:
+    """Trace the forward or the reference into an operation; a text if that fails.
+
+    ``results`` becomes the numbers of the outputs that are tensors, which alone are traced.
+    """
 
     def forward(*given: Any) -> Any:
-        made = subject.traced(given)
-        return made[0] if len(made) == 1 else made
+        every = dict(enumerate(zip(subject.traced(given), cotangents, strict=False)))
+        results[:] = [k for k, (y, _) in every.items() if is_tensor(y)]
+        pairs = [every[k] for k in results]
+        made = [y.detach() if g is None and is_float(y) else y for y, g in pairs]
+        return made[0] if len(made) == 1 else tuple(made)
 
     # A default that the example leaves out is a parameter too.
     args = (*args, *(() if subject.reference is not None else subject.defaults(len(args))))

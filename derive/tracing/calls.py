@@ -29,6 +29,9 @@ def bind(
         name = function.__name__
         text = f"{name} is a class; pass an instance, {name}(..)"
         raise DeriveError(text, kind="torch-arguments")
+    if isinstance(function, torch.jit.ScriptModule):
+        text = "a module of torch.jit cannot be read; pass the module that it was made of"
+        raise DeriveError(text, kind="torch-arguments")
     if not callable(target):
         text = f"{type(function).__name__} is not a function or module"
         raise DeriveError(text, kind="torch-arguments")
@@ -145,7 +148,8 @@ def module_tensors(module: Any, taken: Collection[str]) -> dict[str, tuple[str, 
     found: dict[str, tuple[str, Any]] = {}
     if module is not None:
         for name, t in (*module.named_parameters(), *module.named_buffers()):
-            label = notation_name(name.replace(".", "_"))
+            # A compiled module holds the plain one in this attribute.
+            label = notation_name(name.replace("_orig_mod.", "").replace(".", "_"))
             while label in taken or label in found:
                 label += "_"
             found[label] = name, t

@@ -100,6 +100,7 @@ class Context:
         self.has_branches = graph.has_branches
         self.applied = graph.applied
         self.given = graph.given
+        self.leaves_out = graph.leaves_out
         self.held = any(node.meta.get("held") for node in graph.graph.nodes)
         self.inputs = inputs
         self.taken = taken

@@ -369,6 +369,9 @@ def _derive_and_cost(function: Any, bound: inspect.BoundArguments) -> tuple[Load
             if found.has_branches:  # another branch may reach other inputs
                 reach = [frozenset(inputs)] * len(reach)
     _refuse_changes(found.changed)
+    if found.leaves_out:
+        text = "the function returns a number beside tensors; return it as a tensor"
+        raise DeriveError(text, kind="torch-result")
     if found.asked:
         text = f"derived code would skip a check of values: {found.asked[0]}"
         raise DeriveError(text, kind="data-dependent")

@@ -25,7 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.node import base_types
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_only
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from derive.errors import DeriveError
@@ -72,6 +72,8 @@ class Graph:
     """True if a result depends on truth tests of tensors."""
     applied: tuple[str, ...] = ()
     """The names of autograd Functions that were applied; only their forwards are traced."""
+    leaves_out: bool = False
+    """True if plain numbers or texts of the result are left out."""
 
 
 def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Graph:
@@ -79,6 +81,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
     outputs: list[Any] = []
     same: list[list[int | None]] = []
     branches: list[bool] = []
+    numbers: list[bool] = []
 
     def flat(*given: Any) -> Any:
         call = partial(function, **dict(zip(tensors, given, strict=True)))
@@ -94,6 +97,10 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
                     "NamedTuple or a dict",
                     kind="torch-result",
                 )
+        if any(isinstance(x, torch.Tensor) for x in leaves):
+            made = tree_map(lambda x: x if isinstance(x, torch.Tensor) else None, made)
+            numbers.append(any(x is not None for x in leaves if not isinstance(x, torch.Tensor)))
+            leaves = tree_leaves(made)
         outputs.append(made)
         branches.append(has_branches)
         places = {id(x): n for n, x in enumerate(given)}
@@ -131,7 +138,7 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             node.target = torch.ops.aten.nonzero_numpy.default
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
-    return Graph(module.graph, *known, branches[-1], tuple(applied))
+    return Graph(module.graph, *known, branches[-1], tuple(applied), any(numbers))
 
 
 def _module(flat: Callable[..., Any], fakes: Sequence[Any], pre_dispatch: bool) -> Any:
@@ -353,6 +360,10 @@ def _trace_error(error: Exception) -> DeriveError:
                 "the function leaves torch for NumPy; use torch operations, or compute the value "
                 "outside and pass it as an argument"
             )
+        elif "SymFloat.__format__" in text or "SymInt.__format__" in text:
+            told = "a value of a tensor is formatted as text; print it outside of the function"
+        elif "dynamo-optimized" in text:
+            told = "it calls what torch.compile made; compile the derived function instead"
         elif name == "UnsupportedOperatorException":
             told = f"{text} takes no tensor of this layout, as of a sparse one; pass x.to_dense()"
         return unread(f"{UNREAD}{where}: {told}")
@@ -443,6 +454,17 @@ def _is_own(file: str) -> bool:
     library, python = (str(Path(str(m.__file__)).parent) for m in (torch, inspect))
     of_python = file.startswith(python) and "-packages" not in file
     return not (of_python or file.startswith((library, own, "<")) or "importlib" in file)
+
+
+@contextmanager
+def uncompiled() -> Iterator[None]:
+    """Call what torch.compile made as the functions that it was made of."""
+    if "torch._dynamo" not in sys.modules:
+        yield  # nothing is compiled yet, and the import takes seconds
+        return
+    plain = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    with torch.compiler.set_stance("force_eager"), plain:
+        yield
 
 
 _STOPPED = ContextVar("stopped", default=False)

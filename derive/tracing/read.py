@@ -41,7 +41,7 @@ from derive.tracing.calls import (
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
-from derive.tracing.graph import Assumed, assuming, stopped, trace_graph
+from derive.tracing.graph import Assumed, assuming, stopped, trace_graph, uncompiled
 from derive.tracing.names import letters_in, notation_name, numbers_as_stored
 from derive.tracing.parameters import Watched, numbers_in, perturbed_number, with_parameter
 from derive.tracing.products import hoisted_products
@@ -90,6 +90,8 @@ class Reading:
     """True of tensors with sizes at which the operation does not differ, if it does at others."""
     held: bool = False
     """True if a part is computed under no_grad; it has a tangent, the operation's part has none."""
+    leaves_out: bool = False
+    """True if the function returns plain numbers or texts too, which the operation has not."""
 
     def warn(self) -> None:
         """Warn where the operation silently differs from the function."""
@@ -147,11 +149,15 @@ def reading(
     **named: Any,
 ) -> Reading:
     """Return the operation, its text and the function that it was read from."""
+    if isinstance(function, torch.nn.Module):
+        function = getattr(function, "_orig_mod", function)  # of torch.compile
     bound = bind(function, examples, named)
-    made = reading_of(function, bound, name, letters, parameters, comments)
-    if made.computed.unread is not None:
-        with by_ranks():
-            made = reading_of(function, bound, name, letters, parameters, comments)
+    asked = function, bound, name, letters, parameters, comments
+    with uncompiled():
+        made = reading_of(*asked)
+        if made.computed.unread is not None:
+            with by_ranks():
+                made = reading_of(*asked)
     if made.computed.unread is not None:
         raise made.computed.unread
     return made
@@ -317,6 +323,7 @@ def _reading(
         has_branches=context.has_branches,
         written=context.written,
         held=context.held,
+        leaves_out=context.leaves_out,
         computed=computed,
         differs=differs,
         fits=context.sizes.bounded(inputs) if {BEYOND, LARGE} & differs.keys() else None,

@@ -142,7 +142,7 @@ def _codes(function: Any) -> list[Any]:
     """Return the Python functions that a function may call, and those of the modules in it."""
     functions = [function, *surroundings_of(function).functions]
     if isinstance(function, torch.nn.Module):
-        functions += [type(m).forward for m in function.modules()]
+        functions += [getattr(type(m), "forward", None) for m in function.modules()]
     found = dict.fromkeys(getattr(f, "__func__", f) for f in functions)
     own = (f for f in found if isinstance(getattr(f, "__globals__", None), dict))
     return [f for f in own if f.__globals__.get("__name__") != "math"]

@@ -176,3 +176,20 @@ def test_two_missing_terms_are_no_changed_factor_that_cancels_them():
     torch.manual_seed(0)
     row = derive.audit(SineAndGate, torch.randn(4, 3), torch.randn(3)).rows[0]
     assert row.wrong.count("the term") == 2 and row.wrong.count("is missing") == 2
+
+
+def test_an_output_that_is_marked_has_no_cotangent():
+    def forward(ctx, x, w):
+        gate = torch.sigmoid(w)
+        usage = gate * x
+        ctx.mark_non_differentiable(usage)
+        ctx.save_for_backward(x, gate)
+        return usage, usage * x
+
+    def backward(ctx, gu, gy):
+        x, gate = ctx.saved_tensors
+        return gy * gate * x, gy * x**2 * gate * (1 - gate)
+
+    report = audited(forward, backward, torch.randn(3), torch.randn(3))
+    assert report.formulas[0] == "grad_x[c] = 2·gy[c]·usage[c]"
+    assert report.rows[0].wrong == "the factor 2 is missing"

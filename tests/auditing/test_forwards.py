@@ -209,6 +209,34 @@ def test_a_gradient_of_the_row_of_a_padding_is_wrong():
     assert "it should be 0 there, so a mask is missing" in row.wrong
 
 
+@torch.compile(backend="eager")
+def squared_error(x, t):
+    return (x - t).square().mean()
+
+
+class Logged(torch.autograd.Function):
+    """Returns numbers around the loss, by a compiled helper."""
+
+    @staticmethod
+    def forward(ctx, x, t):
+        loss = squared_error(x, t)
+        ctx.save_for_backward(x - t)
+        return len(x), loss, {"loss": loss.item()}
+
+    @staticmethod
+    def backward(ctx, _, g, __):
+        (d,) = ctx.saved_tensors
+        return 2 * g * d / d.numel(), -2 * g * d / d.numel()
+
+
+def test_numbers_beside_the_loss_are_none_of_its_outputs():
+    given = torch.randn(3, 4), torch.randn(3, 4)
+    assert derive.audit(Logged, *given).verdict == "right"
+    report = derive.audit(seeded(Logged, "-2 * g", "2 * g"), *given)
+    assert [row.wrong for row in report.rows] == ["", "the sign is wrong"]
+    assert report.formulas[0] == "grad_x[n,c] = 2·g·(x[n,c] − t[n,c])/(size(n)·size(c))"
+
+
 def test_a_straight_through_estimator_is_told_from_other_mistakes():
     def forward(ctx, x):
         return x.round()

@@ -62,6 +62,11 @@ def in_a_view(x):
             r"y\.mul_\(2\)\): the function changes an argument.*; change a copy, x\.clone\(\)",
         ),
         (lambda x: x.tolist(), "the function returns a number, not a tensor"),
+        (
+            lambda x: (x.sum(), f"{x.sum().item():.3f}"),
+            r"a value of a tensor is formatted as text; print it outside",
+        ),
+        (torch.jit.script(nn.Tanh()), "a module of torch.jit cannot be read"),
         (nn.Linear, r"Linear is a class; pass an instance, Linear\(\.\.\)"),
     ],
 )

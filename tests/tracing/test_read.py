@@ -411,3 +411,41 @@ def test_a_transform_and_a_shape_that_changes_in_place_are_read(f):
     for sizes in ((2, 7), (3, 1)):
         x, y = (torch.randn(n, sizes[1], dtype=torch.float64) for n in (sizes[0], 6))
         torch.testing.assert_close(derive.load(op)(x, y), f(x, y))
+
+
+def with_numbers(x, t):
+    loss = (x - t).square().mean()
+    return 0.5, loss, {"loss": loss.item(), "rows": len(x), "name": "mse"}
+
+
+def test_numbers_beside_tensors_are_left_out():
+    given = torch.ones(3, 4), torch.ones(3, 4)
+    op = derive.read_torch(with_numbers, *given)
+    assert str(op).splitlines()[0] == "op with_numbers(x[n, c], t[n, c]) -> loss"
+    with pytest.warns(derive.DeriveWarning, match="unchanged.* returns a number beside tensors"):
+        assert derive.differentiate(with_numbers)(*given)[2]["rows"] == 3
+
+
+def gated(x):
+    return torch.sigmoid(x) * x
+
+
+class Compiled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.compile(torch.nn.Linear(4, 2), backend="eager")
+
+    def forward(self, x):
+        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False).tanh()
+
+
+def test_what_is_compiled_is_read_as_what_it_is_made_of():
+    part, x = torch.compile(gated, backend="eager"), torch.ones(3, 4)
+    texts = [str(derive.read_torch(f, x)) for f in (lambda x: part(x).sum(-1), Compiled(), part)]
+    assert "sum[c](sigmoid(x[n, c])*x[n, c])" in texts[0]
+    assert texts[1].startswith("op Compiled(x[n, c], inner_weight[k, c], inner_bias[k])")
+    assert str(derive.read_torch(torch.compile(torch.nn.Tanh(), backend="eager"), x)).startswith(
+        "op Tanh("
+    )
+    with pytest.warns(derive.DeriveWarning, match=r"it calls what torch\.compile made"):
+        derive.differentiate(lambda x: part(x).sum(-1))(x)
