@@ -117,7 +117,7 @@ def _describe_wrong_values(
     number = as_number([float(v) for v in every / meant])
     if number is None or number in (0, 1):
         return ""
-    return f"{scaled(number, None, (), False, '')} there"
+    return f"{scaled(number, None, (), '')} there"
 
 
 Masks = Sequence[Any]

@@ -13,7 +13,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from derive.algebra.expr import Expr, Index, Mul, Reduce, Size, free_indices
+from derive.algebra.expr import Expr, Index, Mul, Num, Reduce, Size, free_indices, walk
 from derive.algebra.interpret import Array
 from derive.auditing.evidence import Evidence, as_number, as_product
 from derive.auditing.model import Model
@@ -132,8 +132,18 @@ def _describe_ratio(
     text = None if number is not None else as_product(ratios, evidence.symbols)
     if number is None and text is None:
         return ""
-    inverse = body is not None and any(isinstance(d, Size) for d in divisors(body))
-    return scaled(number, text, frozenset(evidence.sizes), inverse, where)
+    return scaled(number, text, None if body is None else _divisors(evidence, body), where)
+
+
+def _divisors(evidence: Evidence, body: Expr) -> set[str]:
+    """Return the symbols and numbers that a part of a derived gradient is divided by."""
+    assert evidence.model is not None
+    body = evidence.model.opened(body)
+    found = {evidence.shown(p) for d in divisors(body) for p in walk(d) if not isinstance(p, Num)}
+    if any(isinstance(d, Size) for d in divisors(body)):
+        # A mean over several indices is divided by the size of each, or of all.
+        found |= evidence.sizes.keys()
+    return found | {str(p.value.denominator) for p in walk(body) if isinstance(p, Num)}
 
 
 # ------------------------------------------------------------- with terms

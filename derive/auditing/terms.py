@@ -316,9 +316,12 @@ _SHORT = 60
 
 
 def scaled(
-    number: Fraction | None, text: str | None, sizes: Collection[str], inverse: bool, where: str
+    number: Fraction | None, text: str | None, divided: Collection[str] | None, where: str
 ) -> str:
-    """Describe a gradient or term that is the right one times a ratio."""
+    """Describe a gradient or term that is the right one times a ratio.
+
+    ``divided`` are the symbols and numbers that the right one is divided by, None if it is unknown.
+    """
     if number is not None:
         if number == 0:
             return f"it is 0{where}"
@@ -328,25 +331,32 @@ def scaled(
         size = abs(number)
         if size.numerator == 1:
             return f"{sign}the factor {size.denominator} is missing{where}"
+        if divided and str(size) in divided:
+            return f"{sign}the factor 1/{size} is missing{where}"
         return f"{sign}the factor {size} is too many{where}"
     assert text is not None
     if text.startswith("−"):
-        rest = scaled(None, text[1:], sizes, inverse, where)
-        return f"the sign is wrong{where}, and {rest}"
+        return f"the sign is wrong{where}, and {scaled(None, text[1:], divided, where)}"
     above, _, below = text.partition("/")
+    if divided is None or (above != "1" and below):
+        return f"it is {text} times what it should be{where}"
     below = below.strip("()") if below.count("(") == 1 and below.startswith("((") else below
     if below.startswith("(") and below.endswith(")") and "·" in below:
         below = below[1:-1]
-    if not below and inverse and _of_sizes(above, sizes):
+    if not below and all(_base(part) in divided for part in above.split("·")):
         return f"the factor 1/{above if '·' not in above else f'({above})'} is missing{where}"
-    if above == "1" and not _of_sizes(below, sizes):
+    if above == "1" and not all(map(_is_size, below.split("·"))):
         return f"the factor {below} is missing{where}"
     return f"the factor {text} is too many{where}"
 
 
-def _of_sizes(text: str, sizes: Collection[str]) -> bool:
-    """True if the product has sizes only."""
-    return all(part.rstrip("²").lstrip("√") in sizes for part in text.split("·"))
+def _base(power: str) -> str:
+    """Return the symbol of which this is the square or the root."""
+    return power.rstrip("²").lstrip("√")
+
+
+def _is_size(part: str) -> bool:
+    return _base(part).strip("()").startswith("size(")
 
 
 def described(change: Change, right: Expr, shown: Callable[[Expr], str], where: str) -> str:

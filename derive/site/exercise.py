@@ -328,14 +328,14 @@ class _Comparison:
         """Return the factor by which all values are wrong, a number or a size, or ""."""
         ratio = _ratio(got, wanted)
         if ratio is not None:
-            return scaled(ratio, None, (), False, "")
+            return scaled(ratio, None, (), "")
         for extent in self.points[0].sizes:
             for power in (1, -1):
                 sizes = [float(point.size(extent)) ** power for point in self.points]
                 times = [[w * n for w in part] for part, n in zip(wanted, sizes, strict=True)]
                 if _alike(got, times):
                     text = f"size({extent})" if power > 0 else f"1/size({extent})"
-                    return scaled(None, text, (f"size({extent})",), False, "")
+                    return scaled(None, text, (), "")
         return ""
 
     def _example(self, axes: Sequence[Expr], place: int, got: float, wanted: float) -> str:
