@@ -22,6 +22,7 @@ from derive.auditing.substitution_edits import (
     is_number,
     is_target,
     kind_of_value,
+    left_out,
     named,
     parsed,
     removed,
@@ -136,6 +137,8 @@ def turned(node: ast.expr, scope: CodeScope) -> Made:
             if step is None:
                 yield from _slices(node, lower, upper)
             yield from _ends(node)
+        case ast.Call(func=ast.Attribute(attr="view" | "reshape" | "flatten")):
+            yield from _other_orders(node)
         case ast.Name(id=name) if is_number(scope.values.get(name)):
             for op in (ast.Sub(), ast.Add()):
                 yield stands(node, ast.BinOp(node, op, ast.Constant(1)))
@@ -159,6 +162,28 @@ def turned(node: ast.expr, scope: CodeScope) -> Made:
             text = f"({ast.unparse(whole)}).flip({axis}).{node.func.attr}({axis}).flip({axis})"
             after = parsed(text)
             yield after, f"{ast.unparse(node)} runs forward; it should run from the end"
+
+
+def _other_orders(node: ast.Call) -> Made:
+    """Exchange two sizes of a view and then the axes, or two axes before the view."""
+    assert isinstance(node.func, ast.Attribute)
+    way = node.func.attr.replace("view", "reshape")
+
+    def called(of: ast.expr, text: str) -> ast.Call:
+        made = parsed(f"_.{text}")
+        made.func.value = of  # type: ignore[attr-defined]
+        assert isinstance(made, ast.Call)
+        return made
+
+    for a, b in combinations(range(len(node.args)), 2) if way != "flatten" else ():
+        args = [*node.args]
+        args[a], args[b] = args[b], args[a]
+        exchanged = ast.Call(node.func, args, node.keywords)
+        yield stands(node, called(exchanged, f"transpose({a}, {b})"))
+    for a, b in ((1, 2), (0, 1), (-2, -1)):
+        after = called(called(node.func.value, f"transpose({a}, {b})"), f"{way}()")
+        after.args, after.keywords = node.args, node.keywords
+        yield stands(node, after)
 
 
 def _slices(node: ast.Slice, lower: ast.expr | None, upper: ast.expr | None) -> Made:
@@ -294,6 +319,8 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
     # A string selects a formula; another string makes no formula right.
     every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
+    for tree in trees:
+        yield from left_out(tree)
     for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):

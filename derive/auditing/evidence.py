@@ -34,6 +34,8 @@ class Evidence:
     outcomes: tuple[Outcome, ...]
     model: Model | None = None
     tolerance: float = EXACT
+    are_all: bool = True
+    """False if there are other points, where an explanation may not hold."""
 
     @property
     def has_right_shapes(self) -> bool:

@@ -84,7 +84,7 @@ def _explain_permuted(evidence: Evidence) -> str:
     given = [r for r in made if r is not None]
     if all(not g.any() for g in given):
         return "it is 0"
-    for axes in permutations(range(given[0].ndim)):
+    for axes in permutations(range(given[0].ndim)) if evidence.are_all else ():
         if axes != tuple(range(given[0].ndim)) and all(
             g.ndim == len(axes) and evidence.same(g.transpose(axes), r)
             for g, r in zip(given, evidence.right, strict=True)

@@ -201,8 +201,8 @@ def explanation(
         with limited(_EXPLAINING):
             for n in of:
                 told = ""
-                for points in _explanation_points(n, several, own, bool(first.error)):
-                    known = evidence(n, points, model)
+                for points, are_all in _explanation_points(n, several, own, bool(first.error)):
+                    known = changed(evidence(n, points, model), are_all=are_all)
                     told = told or none_if_raises(explained, known) or ""
                     if told and has_other_name(told, known):
                         doubted[n], told = told, ""
@@ -236,16 +236,19 @@ def _is_flat(several: Sequence[Outcome], n: int) -> bool:
 
 def _explanation_points(
     n: int, several: Sequence[Outcome], own: Sequence[Outcome], fails: bool
-) -> Iterator[list[Outcome]]:
-    """Yield the points used to explain a gradient: all, then those of the examples' structure."""
+) -> Iterator[tuple[list[Outcome], bool]]:
+    """Yield the points used to explain a gradient: all, then those of the examples' structure.
+
+    Beside them is whether these are all.
+    """
     points = [o for o in several if bool(o.error) == fails and _has_reliable_gradient(o, n)][
         :_POINTS
     ]
     if points:
-        yield points
+        yield points, True
     alone = [o for o in points if any(o is p for p in own)]
     if alone and len(alone) < len(points):
-        yield alone
+        yield alone, False
 
 
 def _add_edit_explanations(

@@ -48,8 +48,8 @@ def mended(
 ) -> dict[int, str]:
     """Describe the mistake in each gradient that a single edit mends.
 
-    The edit mends it at all ``outcomes``; one that also mends it at ``others`` is preferred. The
-    search runs in its own process, since edited code may do anything.
+    The edit mends it at all ``outcomes`` and ``others``. The search runs in its own process, since
+    edited code may do anything.
     """
     points = sorted((o for o in outcomes if not _on_device(o)), key=_elements)[:_POINTS]
     if not points or not wrong or not may_fork():
@@ -230,7 +230,7 @@ class _Search:
             return {}
         self.keep, self.other_keep = self._kept_right(self.points), self._kept_right(self.others)
         left = [n for n in self.wrong if n not in self.keep]
-        sure, likely = dict[int, str](), dict[int, str]()
+        told = dict[int, str]()
         start = time.process_time()
         for edit in edits(self.trees, scope):
             if not left or time.process_time() - start > self.seconds:
@@ -240,11 +240,8 @@ class _Search:
                 continue
             edit = self._best(edit, scope, mends) if edit.stem else edit
             elsewhere = _mended(edit, mends, self._right_at(self.others), self.other_keep)
-            is_sure = elsewhere == mends
-            for n in mends:
-                (sure if is_sure else likely).setdefault(n, self._said(edit))
-            left = [n for n in left if n not in sure]
-        told = {**likely, **sure}
+            told |= {n: self._said(edit) for n in mends if elsewhere == mends}
+            left = [n for n in left if n not in told]
         left = [n for n in self.wrong if n not in self.keep and n not in told]
         if left and time.process_time() - start < self.seconds:
             told |= self._by_what_is_saved(left)

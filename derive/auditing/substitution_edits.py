@@ -394,6 +394,17 @@ def _has_new_axis(node: ast.Subscript) -> bool:
     return any(isinstance(part, ast.Constant) and part.value is None for part in parts)
 
 
+def left_out(body: ast.AST) -> Iterator[Edit]:
+    """Leave out a statement that writes into a tensor."""
+    for parent in ast.walk(body):
+        for _, value in ast.iter_fields(parent):
+            for n, part in enumerate(value) if isinstance(value, list) else ():
+                match part:
+                    case ast.Assign(targets=[ast.Subscript()]) | ast.Expr(value=ast.Call()):
+                        text = f"{ast.unparse(part)} is too many"
+                        yield Edit(value, n, ast.Pass(), text, part.lineno)
+
+
 def statements(body: ast.AST) -> Iterator[Edit]:
     """Exchange assignment and accumulation (= and +=), or += and -=."""
     for parent in ast.walk(body):

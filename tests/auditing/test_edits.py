@@ -239,3 +239,58 @@ def test_what_edited_code_prints_is_not_shown(capfd):
 
     derive.audit(Loud, torch.randn(4, 3))
     assert len(capfd.readouterr().out.splitlines()) < 1000
+
+
+class RowsOfHeads(torch.autograd.Function):
+    """Joins two axes in another order than they have."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        b, h, n = x.shape
+        ctx.save_for_backward(x, w)
+        rows = x.transpose(1, 2).reshape(b * n, h)
+        return rows @ w, x.sin().transpose(1, 2).reshape(b, n * h)
+
+    @staticmethod
+    def backward(ctx, g, s):
+        x, w = ctx.saved_tensors
+        b, h, n = x.shape
+        dw = x.transpose(1, 2).reshape(b * n, h).t() @ g
+        dx = (g @ w.t()).view(b, n, h).transpose(1, 2)
+        return dx + x.cos() * s.view(b, n, h).transpose(1, 2), dw
+
+
+ORDERS = [
+    ("s.view(b, n, h).transpose(1, 2)", "s.view(b, h, n)", "x"),
+    ("(g @ w.t()).view(b, n, h).transpose(1, 2)", "(g @ w.t()).view(b, h, n)", "x"),
+    ("x.transpose(1, 2).reshape(b * n, h)", "x.reshape(b * n, h)", "w"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "name"), ORDERS)
+@pytest.mark.parametrize("n", [4, 3])
+def test_the_order_of_a_view_is_mended_by_an_edit_that_holds_at_other_sizes(right, wrong, name, n):
+    torch.manual_seed(0)
+    report = derive.audit(
+        seeded(RowsOfHeads, right, wrong), torch.randn(2, 3, n), torch.randn(3, 5)
+    )
+    (row,) = [row for row in report.rows if not row.right]
+    assert row.input == name and row.wrong.startswith(f"{wrong} stands where {right} should")
+
+
+def test_a_statement_that_is_too_many_is_named():
+    class Rows(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, rows, w):
+            ctx.save_for_backward(rows, w)
+            return w[rows]
+
+        @staticmethod
+        def backward(ctx, g):
+            rows, w = ctx.saved_tensors
+            out = torch.zeros_like(w).index_add(0, rows, g)
+            out[0] = 0
+            return None, out
+
+    row = derive.audit(Rows, torch.tensor([0, 2, 0, 1]), torch.randn(4, 3)).rows[0]
+    assert row.wrong.startswith("out[0] = 0 is too many in line")
