@@ -152,12 +152,8 @@ def reading(
     if isinstance(function, torch.nn.Module):
         function = getattr(function, "_orig_mod", function)  # of torch.compile
     bound = bind(function, examples, named)
-    asked = function, bound, name, letters, parameters, comments
-    with uncompiled():
-        made = reading_of(*asked)
-        if made.computed.unread is not None:
-            with by_ranks():
-                made = reading_of(*asked)
+    with uncompiled(), by_ranks():
+        made = reading_of(function, bound, name, letters, parameters, comments)
     if made.computed.unread is not None:
         raise made.computed.unread
     return made

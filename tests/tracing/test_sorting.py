@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from kit.reads import assert_read
 from tracing.test_orders import _lovasz, _nucleus, _router, _sparsemax
 
 import derive
@@ -68,6 +69,21 @@ def test_a_spec_has_the_values_and_gradients(f):
 def best(x):
     values, where = x.topk(2)
     return values.sum(-1), where
+
+
+def best_groups(x):
+    """The best elements of the best groups, as experts are chosen."""
+    parts = x.view(x.shape[0], -1, 2)
+    of_group = parts.topk(1).values.sum(-1)
+    chosen = torch.topk(of_group, 2, sorted=False).indices
+    kept = torch.zeros_like(of_group).scatter_(1, chosen, 1).unsqueeze(-1).bool()
+    values, places = parts.masked_fill(~kept, 0.0).flatten(1).topk(3, sorted=False)
+    return torch.zeros_like(x).scatter(1, places, values)
+
+
+def test_the_elements_of_groups_are_sorted():
+    assert_read(best_groups, [(4, 6)], [(5, 8)])
+    assert_read(lambda x: x.unflatten(-1, (2, -1)).topk(2).values.exp(), [(4, 6)], [(5, 8)])
 
 
 def test_the_rank_counts_who_comes_before():
