@@ -123,6 +123,9 @@ class Judge:
             yield from self.at(point)
         left_out = self.subject.defaults(len(base.args)) if self.subject.reference is None else ()
         whole = Point((*base.args, *left_out))
+        if left_out:
+            added = " and ".join(self.subject.names(len(whole.args))[len(base.args) :])
+            yield from self.at(replace(whole, condition=f"where {added} is given"))
         for point in flags(whole, self.subject.names(len(whole.args)), self.subject.words()):
             if all(a is b for a, b in zip(point.args, base.args, strict=False)):
                 yield from self.at(point, WRONG, loud=None)

@@ -44,6 +44,7 @@ from derive.auditing.model import Reference
 from derive.auditing.points import is_float, is_tensor, random_like
 from derive.auditing.report import InputVerdict, Report
 from derive.auditing.structure import structure_of
+from derive.notation.advice import plural
 from derive.tracing.graph import uncompiled
 
 _TURNS = 3
@@ -316,10 +317,14 @@ class Audit:
                 if is_tensor(a)
             )
             return f"backward fails: {made.error} ({shapes})"
-        given, wanted = _count(made.raw, len(made.args)), len(made.args)
+        # With setup_context, torch adds the defaults that a call leaves out.
+        left_out = self.subject.defaults(len(made.args)) if self.subject.has_setup else ()
+        wanted = len(made.args) + len(left_out)
+        given = _count(made.raw, wanted)
         if given == wanted:
             return ""
-        return f"backward returns {given} gradients where forward takes {wanted} arguments"
+        takes = plural(wanted, "argument") + (" with its defaults" if left_out else "")
+        return f"backward returns {plural(given, 'gradient')} where forward takes {takes}"
 
     def _wrong(self, made: Outcome) -> list[int]:
         found = made.wrong(self.subject.tolerance)

@@ -144,7 +144,23 @@ def test_a_backward_of_too_many_gradients_says_how_many():
         return g * 2, g
 
     report = audited(forward, backward, torch.randn(3))
-    assert report.rows[0].wrong == "backward returns 2 gradients where forward takes 1 arguments"
+    assert report.rows[0].wrong == "backward returns 2 gradients where forward takes 1 argument"
+
+
+def test_a_gradient_of_a_default_is_missing():
+    """Torch wants one for a default that is left out if it calls setup_context."""
+    made = derive.audit(seeded(Scaled, ", None", ""), torch.randn(3), torch.randn(3)).rows[0]
+    assert (
+        made.wrong
+        == "backward returns 2 gradients where forward takes 3 arguments with its defaults"
+    )
+
+    def forward(ctx, x, k=2.0):
+        ctx.k = k
+        return x * k
+
+    report = audited(forward, lambda ctx, g: g * ctx.k, torch.randn(3))
+    assert report.verdict == "fragile" and "fails where k is given" in str(report)
 
 
 def test_a_cotangent_that_is_changed_in_place_is_said_once():
