@@ -25,7 +25,7 @@ from derive.auditing.explain import explain, explain_further
 from derive.auditing.forward import Context, Subject, by_autograd
 from derive.auditing.gradients import Outcome, near, outcome, random_cotangents, with_raw
 from derive.auditing.isolation import limited, none_if_raises
-from derive.auditing.model import Model, give_names, model_of, renamed_tensors
+from derive.auditing.model import Model, give_names, model_of, renamed_tensors, unshared
 from derive.auditing.points import Classes, by_size, classes, inverses, is_float, is_tensor, resized
 from derive.auditing.repair import mended
 from derive.auditing.structure import Structure
@@ -38,17 +38,14 @@ from derive.tracing.read import reading
 
 
 def written(
-    subject: Subject,
-    args: Sequence[Any],
-    cotangents: Sequence[Any],
-    wanted: Sequence[int],
-    model: Model | None,
+    subject: Subject, made: Outcome, wanted: Sequence[int], model: Model | None
 ) -> tuple[str, ...]:
     """Return the gradients of these arguments as equations, as backward computes them.
 
     Names are those of its code. Equations of the forward that backward reads are included, except
     those that the operation already has.
     """
+    args, cotangents = made.args, made.cotangents
     names = subject.plain_names(len(args))
     given = [n for n, g in enumerate(cotangents) if g is not None]
     every = [*names, *_distinct_cotangent_names(subject.cotangents(len(cotangents)), names)]
@@ -58,7 +55,7 @@ def written(
     def backward(*values: Any) -> tuple[Any, ...]:
         inputs, cots = values[: len(args)], dict(zip(given, values[len(args) :], strict=True))
         own = [cots.get(n) for n in range(len(cotangents))]
-        raw = _run_unwrapped(subject, inputs, own)
+        raw = _run_unwrapped(subject, unshared(inputs, made), own)
         returned[:] = [n for n in wanted if n < len(raw) and is_tensor(raw[n])]
         return tuple(raw[n] for n in returned)
 
@@ -184,7 +181,7 @@ def explanation(
     model: Model | None = None
     unread = f"it takes more than {_READING:g} s to read"
     with limited(_READING):
-        found = model_of(subject, structure.args, names, reference, first.cotangents)
+        found = model_of(subject, structure.args, names, reference, first)
         model, unread = (None, found) if isinstance(found, str) else (found, "")
     own = _structured(subject, structure, outcomes)
     several = [*_resized_outcomes(subject, structure.args, model), *own]
@@ -223,8 +220,7 @@ def explanation(
     fixed = ""
     with limited(_WRITING):
         formulas = () if model is None else tuple(none_if_raises(model.formulas) or ())
-        own = none_if_raises(written, subject, first.args, first.cotangents, wrong, model)
-        lines = own or ()
+        lines = none_if_raises(written, subject, first, wrong, model) or ()
         fixed = "" if model is None else none_if_raises(source, model.operation) or ""
     return Explanation(why, formulas, lines, fixed, unread)
 

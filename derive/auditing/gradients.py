@@ -39,6 +39,8 @@ class Outcome:
     error: str = ""
     changed: tuple[str, ...] = ()
     """Forbidden in-place changes: of a cotangent, or of an input that has a gradient."""
+    refused: str = ""
+    """The error of a second call of backward, if the first one ran."""
     state: tuple[str, ...] = ()
     """Inputs without a gradient that are changed in place, such as running statistics."""
 
@@ -166,7 +168,8 @@ def _compare_second_call(
         if "through the graph a second time" in returned:
             # It holds a graph of its own, which torch runs only once.
             return ()
-        return (f"a second call of backward on what was saved fails: {returned}",)
+        made.refused = f"a second call of backward on what was saved fails: {returned}"
+        return ()
     made.raw = returned
     for n, first in made.given.items():
         if returned is None or first is None or n >= len(returned):

@@ -13,6 +13,7 @@ from derive.algebra.interpret import Array, Machine
 from derive.algebra.substitution import replace_inside_out
 from derive.api import derivation
 from derive.auditing.forward import Subject, unjudged
+from derive.auditing.gradients import Outcome
 from derive.auditing.points import is_float, is_tensor
 from derive.check import oracle
 from derive.check.reference import values
@@ -255,14 +256,14 @@ def model_of(
     args: Sequence[Any],
     names: tuple[str, ...],
     reference: Reference,
-    given: Sequence[Any],
+    made: Outcome,
 ) -> Model | str:
     """Return the operation with the user's names; a text if the forward cannot be traced.
 
-    ``given`` are cotangents of the outputs: a float output that has none is detached.
+    Of the outcome of a call, a float output without a cotangent is detached.
     """
     results: list[int] = []
-    op = operation_of(reference) or _trace_subject(subject, args, names, given, results)
+    op = operation_of(reference) or _trace_subject(subject, args, names, made, results)
     if isinstance(op, str):
         return op
     cotangents = subject.cotangents(max(results, default=len(op.outputs) - 1) + 1)
@@ -270,8 +271,8 @@ def model_of(
     option = None
     if choice is not None and choice.name in names:
         option = args[names.index(choice.name)]
-    made = Model(op, names, (), option, _tensor_argument_numbers(args), tuple(results))
-    return replace(made, cotangents=tuple(made.of_outputs(cotangents)))
+    model = Model(op, names, (), option, _tensor_argument_numbers(args), tuple(results))
+    return replace(model, cotangents=tuple(model.of_outputs(cotangents)))
 
 
 def give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
@@ -282,11 +283,16 @@ def give_names(function: Callable[..., Any], names: Sequence[str]) -> None:
         function.__signature__ = signature  # type: ignore[attr-defined]
 
 
+def unshared(args: Sequence[Any], made: Outcome) -> Sequence[Any]:
+    """Return the arguments, as copies if the forward changes some of them, as of statistics."""
+    return [a.clone() if is_float(a) else a for a in args] if made.state else args
+
+
 def _trace_subject(
     subject: Subject,
     args: Sequence[Any],
     names: Sequence[str],
-    cotangents: Sequence[Any],
+    outcome: Outcome,
     results: list[int],
 ) -> Operation | str:
     """Trace the forward or the reference into an operation; a text if that fails.
@@ -295,7 +301,8 @@ def _trace_subject(
     """
 
     def forward(*given: Any) -> Any:
-        every = dict(enumerate(zip(subject.traced(given), cotangents, strict=False)))
+        outputs = subject.traced(unshared(given, outcome))
+        every = dict(enumerate(zip(outputs, outcome.cotangents, strict=False)))
         results[:] = [k for k, (y, _) in every.items() if is_tensor(y)]
         pairs = [every[k] for k in results]
         made = [y.detach() if g is None and is_float(y) else y for y, g in pairs]

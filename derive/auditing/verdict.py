@@ -305,6 +305,8 @@ class Audit:
                 yield AuditFinding(n, "", WRONG)
             for text in made.changed:
                 yield AuditFinding(None, text, WRONG)
+            if made.refused:
+                yield AuditFinding(None, made.refused, FRAGILE)
 
     def _failure(self, made: Outcome) -> str:
         """Describe why there are no numbers; '' if there are: the engine may still reject them."""

@@ -237,6 +237,32 @@ def test_numbers_beside_the_loss_are_none_of_its_outputs():
     assert report.formulas[0] == "grad_x[n,c] = 2·g·(x[n,c] − t[n,c])/(size(n)·size(c))"
 
 
+class Centered(torch.autograd.Function):
+    """Moves a running mean, and changes in place what it saved."""
+
+    @staticmethod
+    def forward(ctx, x, running):
+        mean = x.mean(0)
+        running.mul_(0.9).add_(0.1 * mean)
+        ctx.save_for_backward((x - mean).square())
+        return (x - mean) ** 3
+
+    @staticmethod
+    def backward(ctx, g):
+        (square,) = ctx.saved_tensors
+        dx = square.mul_(3 * g)
+        return dx - dx.mean(0), None
+
+
+def test_running_statistics_are_read_and_a_second_call_that_raises_is_fragile():
+    given = torch.randn(4, 3), torch.zeros(3)
+    report = derive.audit(Centered, *given)
+    assert report.verdict == "fragile" and "a second call of backward on what was" in str(report)
+    report = derive.audit(seeded(Centered, "dx - dx.mean(0)", "dx"), *given)
+    assert "Σₙ" in report.rows[0].wrong and "is missing" in report.rows[0].wrong
+    assert report.written == ("grad_x[n,c] = 3·(x[n,c] − mean_[c])²·g[n,c]",)
+
+
 def test_a_straight_through_estimator_is_told_from_other_mistakes():
     def forward(ctx, x):
         return x.round()
