@@ -238,7 +238,8 @@ class NotationWriter:
             case tv.TracedApply("pi", ()):
                 return "pi", 9
             case tv.TracedApply("unset", ()):
-                raise SizesUnread("the function reads uninitialized memory", kind="torch-state")
+                text = "the function reads uninitialized memory; begin with torch.zeros"
+                raise SizesUnread(text, kind="torch-state")
             case tv.TracedApply("concat", (index, *parts)):
                 return f"concat[{self.text(index)}]({', '.join(map(self.text, parts))})", 9
             case tv.TracedApply(name, (a, b)) if name in _LEVELS:

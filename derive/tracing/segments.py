@@ -256,11 +256,15 @@ def scatter(
     found = _match_elements(context, x, dim, index, context.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
+    return _put_unique(found, _differ(context, index, x.place_of(dim)))
+
+
+def _differ(context: Context, index: tv.TracedValue, dim: int) -> bool:
+    """True if the positions along an axis are known to differ, as those of a sort."""
     match index.node:
         case tv.TracedRead(name, places) if name in context.distinct:
-            along = tv.joined(index.axes[x.place_of(dim)])
-            return _put_unique(found, places[context.distinct[name]] == along)
-    return _put_unique(found)
+            return places[context.distinct[name]] == tv.joined(index.axes[dim])
+    return False
 
 
 _OTHER_MASK = "a write of values selected by another mask is not supported; use torch.where"
@@ -316,7 +320,8 @@ def index_put(
     found = MatchedPositions(context, x.fresh(), dims, places, values)
     if accumulate:
         return found.by("sum", True)
-    return _put_unique(found, _are_distinct(held))
+    differ = len(given) == len(given[0][1].axes) == 1 and _differ(context, given[0][1], 0)
+    return _put_unique(found, differ or _are_distinct(held))
 
 
 def _is_from_start(held: Any) -> bool:

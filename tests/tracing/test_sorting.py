@@ -86,6 +86,17 @@ def test_the_elements_of_groups_are_sorted():
     assert_read(lambda x: x.unflatten(-1, (2, -1)).topk(2).values.exp(), [(4, 6)], [(5, 8)])
 
 
+def by_experts(x, expert):
+    order = expert.argsort(stable=True)
+    y = torch.zeros_like(x)
+    y[order] = x[order].exp()
+    return y
+
+
+def test_the_elements_are_written_back_in_the_order_of_a_sort():
+    assert_read(by_experts, [(4, 3), torch.tensor([2, 0, 2, 1])])
+
+
 def test_the_rank_counts_who_comes_before():
     x = torch.randn(3, 5)
     assert str(derive.read_torch(best, x)) == (
