@@ -79,6 +79,7 @@ def wrapped_in_call(node: ast.expr, scope: CodeScope) -> Made:
         if scope.is_whole(name):
             yield stands(node, parsed(f"{whole}.gather(-1, {name})"))
             yield stands(node, parsed(f"{whole}[{name}]"))
+            yield stands(node, parsed(f"{whole}[{name}.argsort()]"))
             continue
         for text in numbers:
             for sides in (f"{whole}, {text} * {whole}", f"{text} * {whole}, {whole}"):
@@ -196,6 +197,8 @@ def _slices(node: ast.Slice, lower: ast.expr | None, upper: ast.expr | None) -> 
         yield stands(node, after)
     if (lower is None) != (upper is None):
         yield stands(node, ast.Slice(upper, lower))
+        minus = [e and ast.UnaryOp(ast.USub(), e) for e in (upper, lower)]
+        yield stands(node, ast.Slice(*minus))
 
 
 def _ends(node: ast.Slice) -> Made:

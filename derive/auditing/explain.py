@@ -274,7 +274,8 @@ def _by_further_changes(evidence: Evidence) -> str:
     names = [n for n in axes if n in evidence.values[0].known and n not in adjoints]
     multiplied = partial(multiples, free=free, axes=axes, names=names)
     changed = partial(changes, free=free)
-    replaced = partial(replacements, axes=axes, names=names)
+    kinds = {n: array.dtype.kind for n, array in evidence.values[0].known.items()}
+    replaced = partial(replacements, axes=axes, names=names, kinds=kinds)
     return _first_fitting_stage(
         evidence,
         (multiplied, bodies, False),

@@ -84,6 +84,8 @@ class Subject:
     """True if the forward overwrites its inputs, so that it gets copies of the leaves."""
     once: bool = False
     """True if backward must not be called twice."""
+    silent: frozenset[int] = frozenset()
+    """The numbers of outputs that forward detaches and backward sends no gradient."""
 
     def __post_init__(self) -> None:
         base: Any = torch.autograd.Function

@@ -78,9 +78,26 @@ def random_cotangents(
     outputs = subject.applied(with_leaves(args, leaves_of(subject, args), True))
     has = [is_tensor(o) and o.requires_grad for o in outputs]
     return tuple(
-        random_like(o, seed + n, whole) if wanted else None
+        random_like(o, seed + n, whole) if wanted and n not in subject.silent else None
         for n, (o, wanted) in enumerate(zip(subject.own(args), has, strict=True))
     )
+
+
+def silent_outputs(subject: Subject, args: Sequence[Any]) -> frozenset[int]:
+    """Return the outputs that forward alone detaches and whose cotangent backward does not use."""
+    leaves = leaves_of(subject, args)
+    plain = subject.plain(with_leaves(args, leaves, True))
+    held = {n for n, y in enumerate(plain) if is_tensor(y) and y.requires_grad}
+    cotangents = random_cotangents(subject, args, 1)
+
+    def is_silent(n: int) -> bool:
+        only = [g if k == n else None for k, g in enumerate(cotangents)]
+        made = outcome(subject, args, only, right=({}, 0.0))
+        given = [g for g in made.given.values() if g is not None]
+        return not made.error and not any(bool(g.any()) for g in given)
+
+    apart = [n for n, g in enumerate(cotangents) if g is not None and n not in held]
+    return frozenset(filter(is_silent, apart)) if held else frozenset()
 
 
 def outcome(

@@ -5,7 +5,7 @@ a*(b + c) = a*b + a*c        Sum_k (b + c) = Sum_k b + Sum_k c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
@@ -250,13 +250,19 @@ def _inner(e: Expr, free: frozenset[Index]) -> Iterator[Change]:
 
 
 def replacements(
-    e: Expr, axes: dict[str, tuple[Expr, ...]], names: Sequence[str]
+    e: Expr,
+    axes: dict[str, tuple[Expr, ...]],
+    names: Sequence[str],
+    kinds: Mapping[str, str] | None = None,
 ) -> Iterator[Change]:
-    """Yield e with one access read from another tensor with the same axes."""
+    """Yield e with one access read from another tensor with the same axes, of the same kind."""
+    kinds = kinds or {}
     for access in _outer_accesses(e):
         own = tuple(map(_extent_or_axis, axes.get(access.tensor, ())))
         for name in names:
-            if name != access.tensor and tuple(map(_extent_or_axis, axes[name])) == own:
+            if name == access.tensor or kinds.get(name) != kinds.get(access.tensor):
+                continue
+            if tuple(map(_extent_or_axis, axes[name])) == own:
                 other = Access(name, access.positions)
                 new: dict[Expr, Expr] = {access: other}
                 yield Change(replace(e, new.get), "stands", (other, access))

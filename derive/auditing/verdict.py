@@ -37,6 +37,7 @@ from derive.auditing.gradients import (
     outcome,
     random_cotangents,
     second_order,
+    silent_outputs,
     with_raw,
 )
 from derive.auditing.isolation import LAST, Enter, isolated, none_if_raises
@@ -116,6 +117,13 @@ class Audit:
             self.remarks += kept_on_ctx(kept, inputs, outputs, self.names)
         subject = self._without_refused(subject, args)
         self._refuse_complex(subject, args)
+        if silent := none_if_raises(silent_outputs, subject, args):
+            subject = replace(subject, silent=silent)
+            self.remarks += [
+                f"output {n} is detached by forward, and its cotangent is not used: call "
+                "ctx.mark_non_differentiable for it"
+                for n in sorted(silent)
+            ]
         cotangents = random_cotangents(subject, args, 1)
         bits = 32 if subject.dtype is not None else narrowest(subject, args, cotangents)
         subject = replace(subject, bits=bits)

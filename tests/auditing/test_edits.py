@@ -278,6 +278,26 @@ def test_the_order_of_a_view_is_mended_by_an_edit_that_holds_at_other_sizes(righ
     assert row.input == name and row.wrong.startswith(f"{wrong} stands where {right} should")
 
 
+def test_an_order_that_is_not_undone_is_named():
+    class Sorted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, key):
+            order = key.argsort()
+            ctx.save_for_backward(order)
+            return x[order, 1:] * torch.arange(len(x))[:, None]
+
+        @staticmethod
+        def backward(ctx, g):
+            (order,) = ctx.saved_tensors
+            d = g * torch.arange(len(order))[:, None]
+            out = g.new_zeros(len(g), g.shape[1] + 1)
+            out[:, 1:] = d
+            return out, None
+
+    row = derive.audit(Sorted, torch.randn(4, 3), torch.tensor([2, 0, 3, 1])).rows[0]
+    assert "[:, None])[order.argsort()] should in line" in row.wrong
+
+
 def test_a_statement_that_is_too_many_is_named():
     class Rows(torch.autograd.Function):
         @staticmethod

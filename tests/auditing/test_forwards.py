@@ -263,6 +263,29 @@ def test_running_statistics_are_read_and_a_second_call_that_raises_is_fragile():
     assert report.written == ("grad_x[n,c] = 3·(x[n,c] − mean_[c])²·g[n,c]",)
 
 
+class Preference(torch.autograd.Function):
+    """Returns a reward beside the loss, which it detaches."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return -(x - y).sigmoid().log().mean(), x.detach() - 1
+
+    @staticmethod
+    def backward(ctx, g, reward):
+        x, y = ctx.saved_tensors
+        d = -g * torch.sigmoid(y - x) / len(x)
+        return d, -d
+
+
+def test_an_output_that_forward_detaches_needs_no_gradient():
+    given = torch.randn(4), torch.randn(4)
+    report = derive.audit(Preference, *given)
+    assert report.verdict == "right" and "output 1 is detached by forward" in report.remarks[0]
+    report = derive.audit(seeded(Preference, "return d, -d", "return d, d"), *given)
+    assert [row.wrong for row in report.rows] == ["", "the sign is wrong"]
+
+
 def test_a_straight_through_estimator_is_told_from_other_mistakes():
     def forward(ctx, x):
         return x.round()
