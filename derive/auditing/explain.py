@@ -132,7 +132,11 @@ def _describe_ratio(
     text = None if number is not None else as_product(ratios, evidence.symbols)
     if number is None and text is None:
         return ""
-    return scaled(number, text, None if body is None else _divisors(evidence, body), where)
+    if body is None:
+        return scaled(number, text, None, where)
+    factors = (f for part in walk(body) if isinstance(part, Mul) for f in part.args)
+    sizes = {evidence.shown(f) for f in factors if isinstance(f, Size)}
+    return scaled(number, text, _divisors(evidence, body), where, sizes)
 
 
 def _divisors(evidence: Evidence, body: Expr) -> set[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from derive.auditing.gradients import Outcome
+from derive.auditing.gradients import Outcome, near
 
+_EXACT = 1e-6
 WRONG, FRAGILE, REMARK = "wrong", "fragile", "remark"
 
 
@@ -65,6 +66,10 @@ def by_how_much(made: Outcome, n: int) -> str:
     if not bool(given.isfinite().all()):
         kind = "nan" if bool(given.isnan().any()) else "inf"
         return f": it has {kind} where autograd's is finite"
+    square = float(right.double().square().sum())
+    ratio = float((given.double() * right.double()).sum()) / square if square else 0.0
+    if right.numel() > 1 and ratio and near(given, ratio * right, _EXACT):
+        return f": it is {ratio:.4g} times what it should be"
     far = (given.double() - right.double()).nan_to_num(0).abs().max()
     largest = right.nan_to_num(0).abs().max()
     return f": it is off by {float(far):.3g}, where the largest is {float(largest):.3g}"

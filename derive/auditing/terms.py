@@ -322,11 +322,16 @@ _SHORT = 60
 
 
 def scaled(
-    number: Fraction | None, text: str | None, divided: Collection[str] | None, where: str
+    number: Fraction | None,
+    text: str | None,
+    divided: Collection[str] | None,
+    where: str,
+    multiplied: Collection[str] = (),
 ) -> str:
     """Describe a gradient or term that is the right one times a ratio.
 
-    ``divided`` are the symbols and numbers that the right one is divided by, None if it is unknown.
+    ``divided`` are the symbols and numbers that the right one is divided by, None if it is unknown,
+    and ``multiplied`` the sizes that are factors of it.
     """
     if number is not None:
         if number == 0:
@@ -342,7 +347,7 @@ def scaled(
         return f"{sign}the factor {size} is too many{where}"
     assert text is not None
     if text.startswith("−"):
-        return f"the sign is wrong{where}, and {scaled(None, text[1:], divided, where)}"
+        return f"the sign is wrong{where}, and {scaled(None, text[1:], divided, where, multiplied)}"
     above, _, below = text.partition("/")
     if divided is None or (above != "1" and below):
         return f"it is {text} times what it should be{where}"
@@ -351,7 +356,7 @@ def scaled(
         below = below[1:-1]
     if not below and all(_base(part) in divided for part in above.split("·")):
         return f"the factor 1/{above if '·' not in above else f'({above})'} is missing{where}"
-    if above == "1" and not all(map(_is_size, below.split("·"))):
+    if above == "1" and not all(_is_size(b) and b not in multiplied for b in below.split("·")):
         return f"the factor {below} is missing{where}"
     return f"the factor {text} is too many{where}"
 

@@ -209,3 +209,34 @@ def test_an_output_that_is_marked_has_no_cotangent():
     report = audited(forward, backward, torch.randn(3), torch.randn(3))
     assert report.formulas[0] == "grad_x[c] = 2·gy[c]·usage[c]"
     assert report.rows[0].wrong == "the factor 2 is missing"
+
+
+class Distilled(Function):
+    @staticmethod
+    def forward(ctx, x, t, T, reduction="mean"):
+        p = torch.softmax(x / T, -1)
+        ctx.save_for_backward(p, t)
+        ctx.T, ctx.reduction = T, reduction
+        loss = (t * torch.log_softmax(x / T, -1)).sum(-1) * x.shape[-1]
+        return loss.sum() if reduction == "sum" else loss.mean()
+
+    @staticmethod
+    def backward(ctx, g):
+        p, t = ctx.saved_tensors
+        many = len(p) if ctx.reduction == "mean" else 1
+        d = g * (t - p * t.sum(-1, keepdim=True)) * p.shape[-1]
+        return d / ctx.T / many, None, None, None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (" / ctx.T", "", "the factor 1/T is missing"),
+        (" / ctx.T", " / ctx.T**2", "the factor T is missing"),
+        (" * p.shape[-1]", "", "the factor size(c) is missing"),
+        (" else 1", " else 4", "where reduction='sum': it is 0.25 times what it should be"),
+    ],
+)
+def test_a_ratio_is_told_by_what_is_missing(old, new, said):
+    example = torch.randn(5, 3), torch.rand(5, 3), 2.0
+    assert derive.audit(seeded(Distilled, old, new), *example).rows[0].wrong == said
