@@ -82,7 +82,7 @@ def kept_on_ctx(
     save_for_backward would detect in-place changes of them.
     """
     found = []
-    own = {"needs_input_grad", "saved_tensors", "dirty", "kept_for_forward"}
+    own = {"needs_input_grad", "saved_tensors", "dirty", "kept_for_forward", "left_out"}
     for key, value in vars(context).items():
         if key in own or not is_tensor(value):
             continue

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
+from itertools import takewhile
 from math import isfinite
 from typing import Any
 
@@ -253,10 +255,27 @@ def function_class(given: Any) -> Any:
             "arguments, and it has keyword-only ones"
         )
     setup = setup or (lambda ctx, inputs, output: None)
-    methods = {"forward": staticmethod(forward), "setup_context": staticmethod(setup)}
+    defaults = [p.default for p in inspect.signature(forward).parameters.values()]
+
+    @wraps(setup)
+    def set_up(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        last = zip(reversed(inputs), reversed(defaults), strict=False)
+        left_out = takewhile(lambda pair: not is_tensor(pair[0]) and pair[0] == pair[1], last)
+        ctx.left_out = len(list(left_out))
+        setup(ctx, inputs, output)
+
+    methods = {"forward": staticmethod(forward), "setup_context": staticmethod(set_up)}
     methods["_custom_operator"] = given
     if backward is not None:
-        methods["backward"] = staticmethod(backward)
+
+        @wraps(backward)
+        def pulled(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
+            made = backward(ctx, *cotangents)
+            made = tuple(made) if isinstance(made, tuple | list) else (made,)
+            # Torch leaves out the last arguments that have their defaults, and their gradients.
+            return (*made, *[None] * ctx.left_out)
+
+        methods["backward"] = staticmethod(pulled)
     return type(forward.__name__, (torch.autograd.Function,), methods)
 
 

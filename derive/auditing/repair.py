@@ -354,7 +354,7 @@ def _with_line(edit: Edit, code: _Code) -> str:
 
 def _ctx_attributes(context: Context) -> dict[str, Any]:
     """Return the attributes of ctx that forward sets."""
-    own = ("saved_tensors", "needs_input_grad", "dirty", "kept_for_forward")
+    own = ("saved_tensors", "needs_input_grad", "dirty", "kept_for_forward", "left_out")
     return {f"ctx.{key}": value for key, value in vars(context).items() if key not in own}
 
 

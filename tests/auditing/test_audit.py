@@ -508,6 +508,28 @@ def test_a_custom_operator_is_audited_with_its_registered_backward(power, verdic
         assert "autograd.grad(scaled_tanh(x, scale), x, G)" in str(report)
 
 
+@torch.library.custom_op("derive_tests::raised_by", mutates_args=())
+def raised_by(x: torch.Tensor, shift: float = 0.5) -> torch.Tensor:
+    return x.exp() + shift
+
+
+def _keep(ctx, inputs, output):
+    ctx.save_for_backward(inputs[0])
+
+
+raised_by.register_autograd(lambda ctx, g: g * ctx.saved_tensors[0].exp(), setup_context=_keep)
+
+
+def test_a_custom_operator_needs_no_gradient_of_a_default():
+    """Torch passes no last argument on that has its default."""
+    x = torch.randn(3)
+    assert derive.audit(raised_by, x).verdict == "right"
+    row = derive.audit(raised_by, x, 0.25).rows[0]
+    assert row.wrong == "backward returns 1 gradient where forward takes 2 arguments"
+    with pytest.raises(RuntimeError, match="incorrect number of gradients"):
+        raised_by(x.requires_grad_(), 0.25).sum().backward()
+
+
 def test_a_custom_operator_needs_a_backward_and_positional_arguments():
     @torch.library.custom_op("derive_tests::sine", mutates_args=())
     def sine(x: torch.Tensor) -> torch.Tensor:
