@@ -13,7 +13,7 @@ CASES = {
     ),
     # The adjoint of a symmetric value is symmetric too.
     "z[n,d]; t=2 -> L\nD[n,m] = sum[d]((z[n,d] - z[m,d])**2)\nL = log(mean[n,m](exp(-t*D[n,m])))": (
-        "grad_z[n,d] = 4·t·G/(Σₘₙ′ exp(−t·D[m,n′]))·Σₘ exp(−t·D[n,m])·(z[m,d] − z[n,d])"
+        "grad_z[n,d] = 4·t·G·Σₘ exp(−(lse + t·D[n,m]))·(z[m,d] − z[n,d])"
     ),
     # An odd function of a difference changes its sign, and the other index of a pair is its own.
     "x[n], w[n] -> L\nK[n,m] = sin(x[n] - x[m])\nL = sum[n,m](K[n,m]*w[n])": (

@@ -8,9 +8,9 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_900,
+    "derive": 90_100,
     "derive/algebra": 4_700,
-    "derive/auditing": 7_000,
+    "derive/auditing": 7_200,
     "derive/blocks": 600,
     "derive/calculus": 7_900,
     "derive/catalog": 1_700,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_700,
     "derive/show": 2_300,
     "derive/site": 2_100,
-    "derive/tracing": 11_800,
+    "derive/tracing": 11_900,
     "templates": 2_200,
-    "tests": 71_900,
+    "tests": 72_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
