@@ -248,9 +248,9 @@ def _run_along(
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
         number = inputs[0].fake_mode.number(truth)
-        if number not in asked and len(asked) == _MOST_TESTS:
-            raise _depends(f"it tests more than {_MOST_TESTS} truths")
         place = Answer(True, frame.f_code, frame.f_code.co_filename, frame.f_lineno)
+        if number not in asked and len(asked) == _MOST_TESTS:
+            raise _depends(f"it tests more than {_MOST_TESTS} truths", place)
         asked.setdefault(number, (truth, place))
         n = [*asked].index(number)
         found = path[n] if n < len(path) else True
@@ -295,10 +295,11 @@ class _Counts(PythonReferenceAnalysis):
     to_dtype = staticmethod(lambda x, *_: x)
 
 
-def _depends(why: str) -> DeriveError:
+def _depends(why: str, place: Answer | None = None) -> DeriveError:
+    where = "" if place is None else f" ({place})"
     return DeriveError(
-        f"the function cannot be read: the control flow depends on the values of a tensor, and "
-        f"{why}; pass the decision as an argument, or select values with torch.where",
+        f"the function cannot be read{where}: the control flow depends on the values of a tensor, "
+        f"and {why}; pass the decision as an argument, or select values with torch.where",
         kind="data-dependent",
     )
 
