@@ -255,7 +255,7 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         if func is torch.ops.aten._local_scalar_dense.default and hasattr(made, "node"):
             self.taken[made.node.expr] = args[0]
         random = torch.Tag.nondeterministic_seeded in func.tags
-        if func._schema.is_mutable and any(x in self.constants for x in leaves if _is_fake(x)):
+        if func._schema.is_mutable and torch.Tag.inplace_view not in func.tags:
             self.constants.clear()  # a view of what is written may be among them
         if not func._schema.is_mutable and not random:
             if isinstance(made, FakeTensor):
@@ -279,10 +279,12 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return values if version == writes(x) else None
 
     def _is_constant(self, x: Any) -> bool:
-        """True if an argument of a call is a number, or a small tensor of numbers."""
+        """True if an argument of a call is a number, or a tensor of numbers."""
         if _is_fake(x):
             return self.constant(x) is not None
-        return not isinstance(x, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+        if isinstance(x, torch.Tensor):
+            return type(x) is torch.Tensor and not x.requires_grad
+        return not isinstance(x, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
 def _is_fake(x: Any) -> bool:

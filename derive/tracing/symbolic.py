@@ -201,7 +201,8 @@ def _symbolic_replacements() -> Any:
         ) -> Any:
             selected = diagonals.selected(func, args)
             made = selected if selected is not None else self.called(func, args, dict(kwargs or {}))
-            diagonals.note(func, args, made)
+            if "m" not in (kwargs or {}):
+                diagonals.note(func, args, made)
             return made
 
         def called(self, func: Any, args: Any, named: dict[str, Any]) -> Any:
@@ -230,12 +231,13 @@ class _Diagonals:
         """Record the result of a call if it is such a mask."""
         if not isinstance(made, torch.Tensor):
             return
-        name = getattr(func, "__name__", "")
-        if func is torch.eye and len([n for n in args if not isinstance(n, bool)]) == 1:
+        name, on = getattr(func, "__name__", ""), self._holds(args[0]) if args else None
+        number = args[1] if len(args) == 2 and isinstance(args[1], int) else None
+        if func is torch.eye and len(args) == 1:
             self._known[made] = writes(made), True
-        elif name in _KEEPS_TRUTH and (on := self._holds(args[0])) is not None:
+        elif on is not None and (name in _KEEPS_TRUTH or (name, number) in _COMPARES):
             self._known[made] = writes(made), on
-        elif name in _DENIES and (on := self._holds(args[0])) is not None:
+        elif on is not None and (name in _DENIES or (name, number) in _COMPARES_OTHER):
             self._known[made] = writes(made), not on
 
     def _holds(self, x: Any) -> bool | None:
@@ -262,6 +264,8 @@ class _Diagonals:
 
 _KEEPS_TRUTH = ("to", "bool", "clone", "contiguous", "detach", "cuda", "type_as")
 _DENIES = ("__invert__", "bitwise_not", "logical_not")
+_COMPARES = (("eq", 1), ("ne", 0), ("__eq__", 1), ("__ne__", 0))
+_COMPARES_OTHER = (("eq", 0), ("ne", 1), ("__eq__", 0), ("__ne__", 1), ("__rsub__", 1))
 
 
 def _max_pool1d(

@@ -346,7 +346,8 @@ def fold_constants(traced: Graph) -> None:
         elif node.op == "call_function" and _storage(node) not in written:
             read = node.all_input_nodes
             known = bool(read) or name_of(node.target) in _TRIANGLES
-            if known and not is_write(node) and held.keys() >= {*read}:
+            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+            if known and not random and not is_write(node) and held.keys() >= {*read}:
                 args, named = map_arg(node.args, held.get), map_arg(node.kwargs, held.get)
                 made = node.target(*args, **named)
                 most = max((x.numel() for n in read for x in tree_leaves(held[n])), default=_FEW)
