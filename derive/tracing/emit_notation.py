@@ -169,11 +169,20 @@ class NotationWriter:
     def size(self, e: sympy.Expr, whole: bool = False) -> str:
         """Return a number made of sizes; if it is ``whole``, a quotient is rounded down."""
         e = self.letters.sizes.plain(e)
-        if not e.is_Symbol and e.free_symbols:
-            alike = (c for n, c in self.letters.known if self.letters.sizes.equal(n, e))
-            if (letter := next(alike, None)) is not None:
-                return f"size({letter})"
+        if not e.is_Symbol and e.free_symbols and (form := self._letter_form(e)) is not None:
+            return form
         return self._said(e, self.letters.known, whole)
+
+    def _letter_form(self, e: sympy.Expr) -> str | None:
+        """Return size(c) or sqrt(size(c)), if an axis with a letter has this size or its square.
+
+        The root of h/2 is a formula of h; its own axis may have a letter.
+        """
+        for size, form in ((e, "size({})"), (sympy.expand(e**2), "sqrt(size({}))")):
+            known = (c for n, c in self.letters.known if self.letters.sizes.equal(n, size))
+            if (letter := next(known, None)) is not None:
+                return form.format(letter)
+        return None
 
     def given_size(self, letter: str) -> str:
         """Return the size of a letter in terms of the other letters."""
@@ -265,6 +274,10 @@ class NotationWriter:
         match name, b:
             case "+", tv.TracedApply("neg", (inner,)):
                 return self._binary("-", a, inner)
+            case "*", tv.TracedNumber(sympy.Expr() as value) if (
+                value.free_symbols and self._letter_form(1 / value) is not None
+            ):
+                return self._binary("/", a, tv.TracedNumber(1 / value))
             case "**", tv.TracedNumber(value) if value == sympy.Rational(1, 2):
                 return f"sqrt({self.text(a)})", 9
             case "+" | "-", tv.TracedNumber(value) if (

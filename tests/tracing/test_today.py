@@ -350,6 +350,15 @@ def test_other_sizes_are_those_of_the_function(function):
     assert_read(function, READ[function], OTHERS[function])
 
 
+def test_the_width_of_a_head_has_its_letter():
+    def heads(q, k):
+        q, k = (t.view(*t.shape[:2], 2, -1).transpose(1, 2) for t in (q, k))
+        return q @ k.mT / q.shape[-1] ** 0.5, (q * k.shape[-1] ** -0.5).exp()
+
+    text = str(assert_read(heads, [(2, 3, 4), (2, 3, 4)], [(2, 5, 6), (2, 5, 6)]))
+    assert text.count("/sqrt(size(") == 2 and "sqrt(2)" not in text
+
+
 def test_parts_of_an_axis_are_all_of_it():
     """The derived code of an even size is none for an odd one."""
     op = assert_read(every_second_from_the_end, [(3, 6)], [(5, 6)])
