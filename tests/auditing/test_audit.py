@@ -291,7 +291,7 @@ def test_what_is_no_function_is_refused():
 def test_a_backward_of_too_few_gradients_is_wrong():
     report = report_of(SumAndProduct, "return gs + gp * b, gs + gp * a", "return gs + gp * b")
     assert not report.right
-    assert "backward returns 1 gradients where forward takes 2 arguments" in str(report)
+    assert "backward returns 1 gradient where forward takes 2 arguments" in str(report)
 
 
 def test_a_backward_that_fails_is_wrong():

@@ -34,7 +34,7 @@ COSTS = {
     "op f(x[i,j]) -> y\ny[j,i] = x[i,j]": ("0", "0"),
     "op f(x[a,b]; k=size(u), l=size(v)) -> y\ny[i,j] = mean[u,v](x[i+u,j+v])": (
         "i·j·u·v",
-        "i·j·u·v + a·b",
+        "i·j·u·v + i·j",
     ),
     "op f(x[i,j]) -> y\ny[i] = sum[j](x[i,j])": ("i·j", "0"),
 }

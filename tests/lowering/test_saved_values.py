@@ -12,7 +12,7 @@ op f(x[n,i], w[i]; eps=1e-6) -> y
 r[n] = 1/sqrt(mean[i](x[n,i]**2) + eps)
 y[n,i] = w[i]*r[n]*x[n,i]
 """
-NORM = "op f(x[n,k]) -> y\ns[n] = sqrt(sum[k](x[n,k]**2) + 1)\ny[n,k] = x[n,k]/s[n]**2"
+NORM = "op f(x[n,k]) -> y\ns[n] = sqrt(sum[k](x[n,k]**2) + 1)\ny[n,k] = x[n,k]/s[n]"
 
 
 def kept(f, *tensors):

@@ -86,14 +86,14 @@ def test_what_is_exponentiated_is_0_where_it_is_left_out():
     assert any("where(m[n,c], 0, exp(" in line for line in found), found
 
 
-def test_what_a_mask_is_added_to_has_the_name_of_the_variable():
+def test_a_masked_mask_is_the_condition_of_the_softmax():
     def attend(q, k, mask):
         return (q @ k.T + mask.masked_fill(mask > 0, LOW)).softmax(-1)
 
     found = lines(attend, r(3, 5), r(4, 5), r(3, 4))
     assert found == [
-        "scores[n,m] = sum[c](q[n,c]*k[m,c]) + mask[n,m]",
-        "p[n,m] = softmax[m](where(mask[n,m] > 0, -inf, scores[n,m]))",
+        "h[n,m] = sum[c](q[n,c]*k[m,c])",
+        "p[n,m] = softmax[m](where(mask[n,m] > 0, -inf, h[n,m] + mask[n,m]))",
     ]
 
 
