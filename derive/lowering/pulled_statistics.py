@@ -40,6 +40,8 @@ _LINES_OF_INPUT = 10
 """The lines that any order may spare by keeping another input."""
 _MORE_OPERATIONS = 1.2
 """First order may have a fifth more operations, of few elements, to have the lines of any order."""
+_MOST_REMOVED = 6
+"""The statistics that are tried without: each takes a derivation, as long as the operation is."""
 
 Derive = Callable[[Sequence[str]], LoweringInput]
 """Returns the derivation in which the adjoints of these equations are results."""
@@ -69,8 +71,9 @@ def through_statistics(lowered: Lowered, derive: Derive) -> Program:
     most = best[0] - _FEWER_LINES
     if most < len(first.backward):
         return program
-    # All of them, then with each one removed or added, until both orders have the same lines.
-    for changed in dict.fromkeys((frozenset(names), *(frozenset([n]) for n in names))):
+    # All of them, then with one removed or added, until both orders have the same lines.
+    single = [frozenset([n]) for n in names[:_MOST_REMOVED]]
+    for changed in dict.fromkeys((frozenset(names), *single)):
         tried = chosen ^ changed
         for other, masked in _through(lowered, [n for n in names if n in tried], derive):
             if (masked or kept(other) < kept(program)) and cost(other, tried) < best:

@@ -154,12 +154,12 @@ def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:
     after it if both do. The rounding of a transform is relative to the largest element: a sum of
     what is never negative, and one inside of a function, is added as it stands.
     """
-    if not _may_be_rounded(scope, s):
-        return None
     for j in s.binders:
         found = _factors_on_ring(scope.frame.bounds, s.factors, j)
         if found is None:
             continue
+        if not _may_be_rounded(scope, s):
+            return None
         i, steps, shift, sides = found
         others = [k for k in s.binders if k is not j]
         after = [k for k in others if all(k in indices_of(f) for f in sides)]
