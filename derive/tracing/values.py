@@ -293,6 +293,10 @@ def _folded(node: TracedNode) -> TracedNode:
             b
         ):
             return TracedNumber(bool(a == b))
+        case TracedApply(
+            "!=", (TracedApply("where", (c, TracedNumber(1), TracedNumber(0))), b)
+        ) if _is_zero(b):
+            return c
         case TracedApply("not", (TracedNumber(bool() as truth),)):
             return TracedNumber(not truth)
         case TracedApply("not", (TracedApply("==" | "!=" as symbol, (a, b)),)):

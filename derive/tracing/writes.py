@@ -342,7 +342,9 @@ def fold_constants(traced: Graph) -> None:
     held: dict[Any, Any] = {}
     for node in [*graph.nodes]:
         if node.op == "get_attr":
-            held[node] = held_tensor(node)
+            x = held_tensor(node)
+            if isinstance(x, torch.Tensor) and not hasattr(x, "fake_mode") and not x.requires_grad:
+                held[node] = x
         elif node.op == "call_function" and _storage(node) not in written:
             read = node.all_input_nodes
             known = bool(read) or name_of(node.target) in _TRIANGLES

@@ -174,6 +174,24 @@ def test_a_mask_of_a_diagonal_selects_as_many_of_each_row(function):
     assert "[d >= n]" in str(op) or "[k >= n]" in str(op)
 
 
+LEARNED = torch.randn(3, requires_grad=True)
+
+
+@pytest.mark.parametrize("of", [lambda w: w[0], lambda w: w.sum(), lambda w: w.tolist()[0]])
+def test_what_requires_a_gradient_is_no_number(of):
+    with pytest.raises(derive.DeriveError, match="requires a gradient and is not an argument"):
+        derive.read_torch(lambda x: x * of(LEARNED), torch.randn(4))
+
+
+def test_a_mask_that_is_written_is_no_diagonal():
+    def picked(s):
+        mask = torch.eye(len(s), dtype=torch.bool)
+        mask[0, 1] = True
+        return s[mask].sum()
+
+    assert "n == 0 and n2 == 1 or n == n2" in str(assert_read(picked, [(4, 4)]))
+
+
 class Missing:
     """Stands for a package that is not installed."""
 
