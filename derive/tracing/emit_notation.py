@@ -308,7 +308,8 @@ class NotationWriter:
                 return text, level
             return f"-({text})" if level == 5 else f"-{text}", min(level, _UNARY)
         text = self.size(value, self.whole)
-        plain = all(c.isalnum() or c in "._()" for c in text) and text.count("(") < 2
+        calls = text.removeprefix("sqrt(").count("(")
+        plain = all(c.isalnum() or c in "._()" for c in text) and calls < 2
         return text, 9 if plain else (5 if " " in text or "//" in text or text[0] == "-" else 6)
 
     def _position(self, node: tv.TracedNode, axis: tv.Axis) -> str:
