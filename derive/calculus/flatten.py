@@ -24,6 +24,7 @@ from derive.algebra.poly import (
     atom,
     base_and_power,
     constant,
+    make_term,
     mul,
     poly,
     power,
@@ -143,10 +144,20 @@ def _flat_relation(lets: Lets, e: ex.Rel) -> ex.Expr:
         return ex.And(())
     if op in (">", ">="):
         left, right, op = right, left, ex.MIRRORED[op]
-    if op in ("==", "!=") and ex.sort_key(right) < ex.sort_key(left):
-        left, right = right, left
+    if op in ("==", "!="):
+        left, right = (_without_coefficient(a, b) for a, b in ((left, right), (right, left)))
+        if ex.sort_key(right) < ex.sort_key(left):
+            left, right = right, left
     made = ex.Rel(op, left, right)
     return ex.And(()) if lets.bounds.holds(made) else made
+
+
+def _without_coefficient(side: Poly, other: Poly) -> Poly:
+    """u of a side c*u that is compared with 0, with a number c."""
+    if other.terms or len(side.terms) != 1:
+        return side
+    (t,) = side.terms
+    return poly([make_term(Fraction(1), t.binders, t.factors)])
 
 
 def _flat_junction(lets: Lets, e: ex.And | ex.Or) -> ex.Expr:
