@@ -49,6 +49,7 @@ class _LocalResponseNorm(torch.autograd.Function):
     def backward(ctx, G):
         input, G = rt.widened(*ctx.saved_tensors, G)
         window = ctx.window
+        beta = ctx.beta
         reuse = rt.reuse(G)
         half_window = (window - 1) // 2
         half_window2 = window // 2
@@ -63,10 +64,10 @@ class _LocalResponseNorm(torch.autograd.Function):
             ctx.alpha / window * windows_of_input.sum(-1).narrow(1, 0, input.shape[1]),
             ctx.k,
         )
-        minus_beta = -ctx.beta
+        minus_beta = -beta
         grad_divisor = (  # grad_divisor[n,c,*q]
-            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + ctx.beta))
-            if minus_beta != 0
+            reuse.mul(reuse.mul(minus_beta * G, input), divisor ** -(1 + beta))
+            if beta != 0
             else G.new_zeros(()).expand(input.shape)
         )
         input_size_sum2 = input.shape[1] + half_window + (half_window2 + 1)
@@ -96,17 +97,16 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
         divisor = k + alpha / window * rt.window(
             input.square(), 1, minus_half_window2, d_input_size_sum
         ).unfold(1, half_window2_sum, 1).sum(-1).narrow(1, 0, d_input.shape[1])
-        minus_beta = -beta
         part_of_d_input_input = rt.window(
             d_input * input, 1, minus_half_window2, d_input_size_sum
         )
         sum_of_d_input = (
             part_of_d_input_input.unfold(1, half_window2_sum, 1).sum(-1)
-            if minus_beta != 0
+            if beta != 0
             else None
         )
         part_of_sum_of_d_input = (
-            sum_of_d_input.narrow(1, 0, d_input.shape[1]) if minus_beta != 0 else None
+            sum_of_d_input.narrow(1, 0, d_input.shape[1]) if beta != 0 else None
         )
         zeros = d_input.new_zeros(()).expand(d_input.shape)
         input_divisor_to_beta = (
@@ -117,10 +117,10 @@ class _LocalResponseNormDual(rt.Dual, _LocalResponseNorm):
             * input
             * divisor ** -(1 + beta)
             * part_of_sum_of_d_input
-            if minus_beta != 0
+            if beta != 0
             else zeros
         )
-        return d_input * divisor**minus_beta - input_divisor_to_beta
+        return d_input * divisor**-beta - input_divisor_to_beta
 
 
 def local_response_norm(

@@ -87,12 +87,8 @@ class _LpPool1dDual(rt.Dual, _LpPool1d):
         ).sum(3)
         total = (windows_of_input**norm_type).sum(3)  # total[n,c,u]
         total_nonzero = total != 0
-        safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (
-            1 / norm_type - 1
-        )
-        d_output = torch.where(
-            total_nonzero, d_total * safe_total_to_scale / norm_type, 0
-        )
+        safe_total_power = torch.where(total_nonzero, total, 1) ** (1 / norm_type - 1)
+        d_output = torch.where(total_nonzero, d_total * safe_total_power / norm_type, 0)
         return d_output, d_total
 
 

@@ -124,10 +124,12 @@ class _MultiMarginLossDual(rt.Dual, _MultiMarginLoss):
         d_weight_relu_excess = d_weight.index_select(0, target) * torch.where(
             other_than_target, torch.where(other_than_target, relu_excess, 1) ** p, 0
         ).sum(1)
-        relu_excess_to_p = torch.where(
+        relu_excess_power = torch.where(
             other_than_target & ~(excess <= 0) & p_nonzero, relu_excess, 1
         ) ** (p - 1)
-        masked_d_excess = torch.where(other_than_target, d_excess * relu_excess_to_p, 0)
+        masked_d_excess = torch.where(
+            other_than_target, d_excess * relu_excess_power, 0
+        )
         sum_of_masked_d_excess = (
             torch.ops.aten.threshold_backward(masked_d_excess, excess, 0).sum(1)
             if p_nonzero

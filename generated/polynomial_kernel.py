@@ -89,14 +89,14 @@ class _PolynomialKernelDual(rt.Dual, _PolynomialKernel):
         low, wide = rt.product_dtypes(x1, x2)
         x1, x2, d_x1, d_x2 = rt.cast(low, x1, x2, d_x1, d_x2)
         if degree != 0:
-            x1_to_degree = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
+            x1_power = (coef0 + gamma * (x1 @ x2.mT).to(wide)) ** (degree - 1)
             d_x1_x2_plus_x1_d_x2 = (d_x1 @ x2.mT + x1 @ d_x2.mT).to(wide)
         else:
-            x1_to_degree = None
+            x1_power = None
             d_x1_x2_plus_x1_d_x2 = None
         zeros = d_x1.new_zeros((), dtype=wide)
         d_K = (
-            gamma * degree * x1_to_degree * d_x1_x2_plus_x1_d_x2
+            gamma * degree * x1_power * d_x1_x2_plus_x1_d_x2
             if degree != 0
             else zeros.expand((*d_x1.shape[:-1], d_x2.shape[-2]))
         )

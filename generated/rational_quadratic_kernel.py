@@ -11,7 +11,7 @@ Gradients, where G is the cotangent of K:
 
 Tangents, where d_x1 is the tangent of x1 and d_x2 is the tangent of x2:
 
-    d_K[*b,i,j] = 2·gamma·[alpha ≠ 0]·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
+    d_K[*b,i,j] = 2·gamma·(1 + gamma·D[*b,i,j]/alpha)^(−(1 + alpha))·(Σₖ d_x1[*b,i,k]·x2[*b,j,k] + Σₖ d_x2[*b,j,k]·x1[*b,i,k] − Σₖ d_x1[*b,i,k]·x1[*b,i,k] − Σₖ d_x2[*b,j,k]·x2[*b,j,k])
 """
 # mypy: ignore-errors
 
@@ -68,11 +68,7 @@ class _RationalQuadraticKernel(torch.autograd.Function):
         reuse = rt.reuse(G) if first_order else torch.ops.aten
         x1_centred = x1 - centre.unsqueeze(-2)
         if first_order:
-            grad_D = (  # grad_D[*b,i,j]
-                (-gamma * G).mul_((gamma / alpha * D).add_(1).pow_(-(1 + alpha)))
-                if -alpha != 0
-                else G.new_zeros(()).expand(G.shape)
-            )
+            grad_D = (-gamma * G).mul_((gamma / alpha * D).add_(1).pow_(-(1 + alpha)))
         x2_centred = x2 - centre.unsqueeze(-2)
         if not first_order:
             D = (  # D[*b,i,j]
@@ -80,10 +76,7 @@ class _RationalQuadraticKernel(torch.autograd.Function):
                 + x2_centred.square().sum(-1).unsqueeze(-2)
                 - 2 * (x1_centred @ x2_centred.mT)
             ).clamp_min(0)
-            if -alpha != 0:
-                grad_D = -gamma * G * (1 + gamma / alpha * D) ** -(1 + alpha)
-            else:
-                grad_D = G.new_zeros(()).expand(G.shape)  # grad_D[*b,i,j]
+            grad_D = -gamma * G * (1 + gamma / alpha * D) ** -(1 + alpha)
         if ctx.needs_input_grad[0]:
             grad_x1 = reuse.mul(
                 reuse.sub(
@@ -122,23 +115,13 @@ class _RationalQuadraticKernelDual(rt.Dual, _RationalQuadraticKernel):
             + x2_centred.square().sum(-1).unsqueeze(-2)
             - 2 * (x1_centred @ x2_centred.mT)
         ).clamp_min(0)
-        if -alpha != 0:
-            d_x1_plus_x1_centred = d_x1 @ x2_centred.mT + x1_centred @ d_x2.mT
-            sum_of_d_x1_x1_centred = (d_x1 * x1_centred).sum(-1, keepdim=True)
-            sum_of_d_x2_x2_centred = (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
-            d_x1_difference = (
-                d_x1_plus_x1_centred - sum_of_d_x1_x1_centred - sum_of_d_x2_x2_centred
-            )
-        else:
-            d_x1_plus_x1_centred = None
-            sum_of_d_x1_x1_centred = None
-            sum_of_d_x2_x2_centred = None
-            d_x1_difference = None
-        d_K = (
-            2 * gamma * (1 + gamma / alpha * D) ** -(1 + alpha) * d_x1_difference
-            if -alpha != 0
-            else d_x1.new_zeros(()).expand((*d_x1.shape[:-1], d_x2.shape[-2]))
+        d_x1_x2_centred_sum = d_x1 @ x2_centred.mT + x1_centred @ d_x2.mT
+        d_x1_difference = (
+            d_x1_x2_centred_sum
+            - (d_x1 * x1_centred).sum(-1, keepdim=True)
+            - (d_x2 * x2_centred).sum(-1).unsqueeze(-2)
         )
+        d_K = 2 * gamma * (1 + gamma / alpha * D) ** -(1 + alpha) * d_x1_difference
         return d_K, None, None
 
 

@@ -84,46 +84,45 @@ class _SigmoidFocalLoss(torch.autograd.Function):
             target * one_minus_probability, probability, one_minus_target
         )
         zeros = G.new_zeros(()).expand(input.shape)
-        wrong_to_gamma = wrong ** (gamma - 1)
+        wrong_power = wrong ** (gamma - 1)
         gamma_nonzero = gamma != 0
-        wrong_to_gamma2 = reuse.pow(wrong, gamma)
+        wrong_to_gamma = reuse.pow(wrong, gamma)
         if ctx.needs_input_grad[0]:
             if gamma_nonzero:
                 entropy_target = reuse.mul(
                     reuse.mul(
-                        reuse.mul(gamma * entropy, one_minus_probability),
-                        wrong_to_gamma,
+                        reuse.mul(gamma * entropy, one_minus_probability), wrong_power
                     ),
                     one_minus_target - target,
                 )
             else:
                 entropy_target = zeros
-            target_probability = reuse.mul(
-                reuse.add(reuse.mul(one_minus_target, wrong_to_gamma2), entropy_target),
+            target_sum_probability = reuse.mul(
+                reuse.add(reuse.mul(one_minus_target, wrong_to_gamma), entropy_target),
                 probability,
             )
-            target_wrong_minus_input = reuse.mul(
-                target * wrong_to_gamma2, reuse.sigmoid(minus_input)
+            target_wrong_to_gamma = reuse.mul(
+                target * wrong_to_gamma, reuse.sigmoid(minus_input)
             )
             grad_input = reuse.mul(
-                G * balance, reuse.sub(target_probability, target_wrong_minus_input)
+                G * balance, reuse.sub(target_sum_probability, target_wrong_to_gamma)
             )
         if ctx.needs_input_grad[1]:
             if gamma_nonzero:
                 balance_probability = reuse.mul(
-                    reuse.mul(gamma * balance, wrong_to_gamma),
+                    reuse.mul(gamma * balance, wrong_power),
                     1 - reuse.mul(probability, 2),
                 )
             else:
                 balance_probability = zeros
-            scaled_wrong = (alpha - one_minus_alpha) * wrong_to_gamma2
-            entropy_scaled_wrong = reuse.mul(
-                entropy, reuse.add(scaled_wrong, balance_probability)
+            scaled_wrong_to_gamma = (alpha - one_minus_alpha) * wrong_to_gamma
+            entropy_wrong_to_gamma = reuse.mul(
+                entropy, reuse.add(scaled_wrong_to_gamma, balance_probability)
             )
             entropy_difference = reuse.addcmul(
-                entropy_scaled_wrong,
+                entropy_wrong_to_gamma,
                 reuse.mul(balance, input),
-                wrong_to_gamma2,
+                wrong_to_gamma,
                 value=-1,
             )
             grad_target = reuse.mul(entropy_difference, G)

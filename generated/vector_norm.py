@@ -52,12 +52,12 @@ class _VectorNorm(torch.autograd.Function):
         if rt.unrecorded(G):
             G = G if ctx.keepdim else G.unsqueeze(dim)
             total_nonzero = total != 0
-            safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
-            abs_x_to_ord_G_total = (
-                x.abs().pow_(ord - 1).mul_(G * safe_total_to_scale.unsqueeze(dim))
+            safe_total_power = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
+            abs_x_power_G_total = (
+                x.abs().pow_(ord - 1).mul_(G * safe_total_power.unsqueeze(dim))
             )
             grad_x = rt.keep_where_(
-                abs_x_to_ord_G_total.mul_(x.sign()), total_nonzero.unsqueeze(dim)
+                abs_x_power_G_total.mul_(x.sign()), total_nonzero.unsqueeze(dim)
             )
             return grad_x, None, None, None
         G = G if ctx.keepdim else G.unsqueeze(dim)
@@ -65,11 +65,11 @@ class _VectorNorm(torch.autograd.Function):
         total = (abs_x**ord).sum(dim)  # total[*p,*q]
         total_nonzero = total != 0
         spread_total_nonzero = total_nonzero.unsqueeze(dim)
-        safe_abs_x_to_ord = torch.where(spread_total_nonzero, abs_x, 1) ** (ord - 1)
-        safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
+        safe_abs_x_power = torch.where(spread_total_nonzero, abs_x, 1) ** (ord - 1)
+        safe_total_power = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
         grad_x = torch.where(
             spread_total_nonzero,
-            G * safe_total_to_scale.unsqueeze(dim) * safe_abs_x_to_ord * x.sign(),
+            G * safe_total_power.unsqueeze(dim) * safe_abs_x_power * x.sign(),
             0,
         )
         return grad_x, None, None, None
@@ -86,9 +86,9 @@ class _VectorNormDual(rt.Dual, _VectorNorm):
         total_nonzero = total != 0
         safe_abs_x = torch.where(total_nonzero.unsqueeze(dim), abs_x, 1)
         d_x_safe_abs_x_dot_sign_x = (d_x * safe_abs_x ** (ord - 1) * x.sign()).sum(dim)
-        safe_total_to_scale = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
+        safe_total_power = torch.where(total_nonzero, total, 1) ** (1 / ord - 1)
         d_F = torch.where(
-            total_nonzero, safe_total_to_scale * d_x_safe_abs_x_dot_sign_x, 0
+            total_nonzero, safe_total_power * d_x_safe_abs_x_dot_sign_x, 0
         )
         d_F = d_F.unsqueeze(dim) if keepdim else d_F
         return d_F, None

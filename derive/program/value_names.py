@@ -323,6 +323,8 @@ class _Words:
                 return f"{'one_hot' if op == '==' else 'other_than'}_{self.operand(left)}"
             case "**" if _number(right) == "two":
                 return f"{self.operand(left)}_squared"
+            case "**" if isinstance(right, Binary):
+                return f"{self.operand(left)}_power"
         if op in MIRRORED and isinstance(left, Literal) and not isinstance(right, Literal):
             return self._operator(Binary(MIRRORED[op], right, left))
         if op in _BESIDE_ZERO and _number(right) == "zero":

@@ -30,6 +30,7 @@ def named(code: str | Code, *taken: str, numbers: tuple[str, ...] = ("eps", "gam
         ("gamma * G", "gamma_G"),
         ("G * weight", "G_weight"),
         ("x * x", "x_squared"),
+        ("x ** (p - 1)", "x_power"),
         ("x @ w.mT", "x_w"),
         ("x.square().sum(1)", "sum_of_x_squared"),
         ("x.sum(1) / x.shape[1]", "mean_of_x"),
