@@ -38,7 +38,11 @@ computed in float32 with a power q of 2, is the one of integers."""
 def nearest_upsampling(
     context: Context, x: tv.TracedValue, output_size: Any, factors: Sequence[float] | None = None
 ) -> tv.TracedValue:
-    """Repeat each element, or read x[floor(i/factor)] for a factor as 0.5 or 1.5."""
+    """Repeat each element, or read x[floor(i/factor)] or x[floor(i*size(x)/size(y))].
+
+    In float32, torch rounds the quotient of two sizes: for some, as 14 and 46, it reads one element
+    before that.
+    """
     shape, counted = context.shape(), context.counted_shape()
     spatial = int(context.called[-2])
     for dim in range(len(x.axes) - spatial, len(x.axes)):
@@ -49,18 +53,22 @@ def nearest_upsampling(
         # The size 2.0*n is rounded, and is 2*n exactly.
         whole = factors is not None and factor.is_Integer
         times = factor if whole else context.sizes.quotient(shape[dim], x.shape[dim])
-        known = factor.p in _ROUNDED_UP and 1 < factor.q <= 64
-        if known and "exact" not in context.called:
+        resized = factors is None and not (times is not None and times.is_Integer)
+        known = factor.p in _ROUNDED_UP and 1 < factor.q <= 64 and "exact" not in context.called
+        if resized or known:
             x, atom = context.single(context.simple(x), dim)
             new = tv.Atom.new(counted[dim])
-            at = factor.q * tv.Position(new)
-            at = at if factor.p == 1 else at // factor.p
+            old, size = (atom.size, counted[dim]) if resized else (factor.q, factor.p)
+            at: tv.TracedNode = tv.TracedNumber(old) * tv.Position(new)
+            if "exact" in context.called:
+                at, size = 2 * at + old, 2 * size
+            at = at if size == 1 else at // context.sizes.plain(size)
             x = replace(x.with_axis(dim, (new,)), node=tv.substituted(x.node, {atom: at}))
             continue
-        if times is None or not (times == 1 or times.is_Integer):
+        if times is None or not times.is_Integer:
             raise unread(
-                "nearest upsampling requires an integer factor, or a scale_factor as 0.5 or 1.5; "
-                f"give one instead of the size {context.sizes.hint(shape[dim])}"
+                "nearest upsampling requires a size, an integer factor, or a scale_factor as 0.5 "
+                f"or 1.5, not {float(factor)}"
             )
         if times != 1:
             x = x.with_axis(dim, (*x.axes[dim], tv.Atom.new(times)))

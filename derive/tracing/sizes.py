@@ -230,6 +230,11 @@ class SymbolicSizes:
                 first, *others = least.args
                 return all(self.unify(first, e) for e in others) and self.unify(a, b)
         free = (a - b).free_symbols
+        fixed = free if self._has_few_solutions(a - b) else self._fixed_by(a - b)
+        if fixed:
+            # Such as the sizes of the kernels of two convolutions before a residual is added.
+            self.alike.update({s: sympy.Integer(self.hint(s)) for s in fixed})
+            return all(map(self._rounds_again, fixed))
         # With a symbol known of which another one is rounded, both are known.
         parts = {s for x, own in self.rounded.items() if own in free for s in x.free_symbols}
         # What holds for all sizes says nothing of a size, and one quotient is made of the others.
@@ -245,6 +250,31 @@ class SymbolicSizes:
                 self.alike[symbol] = found[0]
                 return self._rounds_again(symbol)
         return bool(sympy.simplify(a - b) == 0)
+
+    def _has_few_solutions(self, e: sympy.Expr) -> bool:
+        """True if e is a positive combination of sizes, without their quotients, less a number."""
+        symbols = sorted(e.free_symbols, key=str)
+        if len(symbols) < 2 or not {*self.rounded.values()}.isdisjoint(symbols):
+            return False
+        factors = [sympy.expand(e).coeff(s) for s in symbols]
+        rest = e - sum(c * s for c, s in zip(factors, symbols, strict=True))
+        signs = {sympy.sign(c) for c in factors}
+        return bool(sympy.expand(rest).is_number) and (signs == {1} or signs == {-1})
+
+    def _fixed_by(self, e: sympy.Expr) -> set[sympy.Symbol]:
+        """The sizes that make e = 0 as they are in the examples, whatever one other size is.
+
+        As size(d) = size(o) = 3 in (n - size(d))//2 - size(o) - (n - 1)//2 + 4, with any n.
+        """
+        if {*self.rounded.values()}.isdisjoint(e.free_symbols) or self._always_holds(e):
+            return set()
+        e = self.meant(self._resolved(e))
+        for symbol in sorted(e.free_symbols, key=str):
+            others = {s: sympy.Integer(self.hint(s)) for s in e.free_symbols - {symbol}}
+            rest = substitute_symbols(e, others)
+            if others and rest.has(FloorDiv) and self._always_holds(rest):
+                return {*others}
+        return set()
 
     def _always_holds(self, e: sympy.Expr) -> bool:
         """True if e is 0 for all sizes, as n - n//2 - (n + 1)//2 is."""

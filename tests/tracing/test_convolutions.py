@@ -20,7 +20,7 @@ READ = [
     (
         lambda x, w: F.conv1d(x, w, padding=w.shape[-1] // 2),
         [(2, 4, 8), (5, 4, 3)],
-        "size(d)=size(c) + 2*floor(size(m)/2) - size(m) + 1",
+        "size(d)=size(c) + 2*(size(m)//2) - size(m) + 1",
     ),
     (
         lambda x, w: F.interpolate(F.conv1d(x, w, padding=1)[..., ::2], scale_factor=2.0),
@@ -66,6 +66,25 @@ READ = [
     (lambda x: F.interpolate(x, size=7, mode="linear", align_corners=True), [(2, 3, 4)], "// 6"),
     (lambda x: F.interpolate(x, scale_factor=0.5).exp(), [(2, 3, 9)], "x[n,t,2*k]"),
     (lambda x: F.interpolate(x, scale_factor=1.5) * 2, [(2, 3, 7)], "2*k // 3"),
+    (lambda x: F.interpolate(x, size=7).exp(), [(2, 3, 4)], "x[n,t,size(c)*k // 7]"),
+    (
+        lambda x, u: u * F.interpolate(x, size=u.shape[2:], mode="nearest-exact"),
+        [(2, 3, 4), (2, 3, 7)],
+        "x[n,t,(2*size(c)*k + size(c)) // (2*size(k))]",
+    ),
+    (
+        lambda x, u, v: x + F.conv1d(F.conv1d(x, u, padding=1).relu(), v, padding=2),
+        [(2, 3, 6), (4, 3, 3), (3, 4, 5)],
+        "size(m)=3, size(d)=5)",
+    ),
+    (
+        lambda x, u, v: (
+            x[..., ::2].sum(1, keepdim=True)
+            + F.conv1d(F.conv1d(x, u, padding=1, stride=2), v, padding=1)
+        ),
+        [(2, 3, 6), (4, 3, 3), (1, 4, 3)],
+        "u[k,t,m]",
+    ),
     (
         lambda x: F.interpolate(x, scale_factor=(0.5, 0.75), mode="bilinear"),
         [(2, 3, 7, 9)],
@@ -94,10 +113,7 @@ def test_a_convolution_is_that_of_other_sizes():
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (
-            lambda x: F.interpolate(x, scale_factor=0.3),
-            "nearest upsampling requires an integer factor",
-        ),
+        (lambda x: F.interpolate(x, scale_factor=0.3), "nearest upsampling requires a size, an"),
         (lambda x: F.avg_pool1d(x, 2, padding=1, ceil_mode=True), "both padding and ceil_mode"),
     ],
 )
