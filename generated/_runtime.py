@@ -841,11 +841,12 @@ def circular_correlation(x, y, dim):
 
 def _of_frequencies(x, y, dim, product):
     """The tensor whose Fourier transform is the product of both; none of an empty tensor."""
-    n = x.shape[dim]
+    n, dtype = x.shape[dim], torch.promote_types(x.dtype, y.dtype)
     if x.numel() == 0 or y.numel() == 0:
         return x * y
-    x, y = torch.fft.rfft(x, dim=dim), torch.fft.rfft(y, dim=dim)
-    return torch.fft.irfft(product(x, y), n, dim)
+    wide = torch.promote_types(dtype, torch.float32)
+    x, y = torch.fft.rfft(x.to(wide), dim=dim), torch.fft.rfft(y.to(wide), dim=dim)
+    return torch.fft.irfft(product(x, y), n, dim).to(dtype)
 
 
 # Sums over the elements on one side of a bound, by a sort; read by ``derive.module.runtime``.

@@ -18,9 +18,9 @@
     along[n] = (boxes1[n,1] + boxes1[n,3] − boxes2[n,1] − boxes2[n,3])/2
     apart[n] = (across[n]² + along[n]²)/diagonal[n]
     angle[n] = atan(w2[n]/h2[n]) − atan(w1[n]/h1[n])
-    shape[n] = 4·angle[n]²/π²
-    alpha[n] = detach(shape[n]/(shape[n] − iou[n] + 1 + eps))
-    loss[n] = apart[n] + alpha[n]·shape[n] − iou[n] + 1
+    aspect[n] = 4·angle[n]²/π²
+    alpha[n] = detach(aspect[n]/(aspect[n] − iou[n] + 1 + eps))
+    loss[n] = apart[n] + alpha[n]·aspect[n] − iou[n] + 1
     average = meanₙ(loss[n])
     total = Σₙ loss[n]
 
@@ -82,7 +82,7 @@ class _CiouLoss(torch.autograd.Function):
         w1 = boxes1[:, 2] - boxes1[:, 0]  # w1[n]
         h1 = boxes1[:, 3] - boxes1[:, 1]  # h1[n]
         angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
-        shape = 4 / math.pi**2 * angle.square()  # shape[n]
+        aspect = 4 / math.pi**2 * angle.square()  # aspect[n]
         right = torch.minimum(boxes1[:, 2], boxes2[:, 2])  # right[n]
         left = torch.maximum(boxes1[:, 0], boxes2[:, 0])  # left[n]
         bottom = torch.minimum(boxes1[:, 3], boxes2[:, 3])  # bottom[n]
@@ -90,8 +90,8 @@ class _CiouLoss(torch.autograd.Function):
         common = (right - left).relu() * (bottom - top).relu()  # common[n]
         union = w1 * h1 + w2 * h2 - common + eps  # union[n]
         iou = common / union  # iou[n]
-        alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
-        loss = apart + shape * alpha - iou + 1
+        alpha = (aspect / (aspect - iou + 1 + eps)).detach()  # alpha[n]
+        loss = apart + aspect * alpha - iou + 1
         return rt.reduced(loss, reduction).to(dtype)
 
     @staticmethod
@@ -145,8 +145,8 @@ class _CiouLoss(torch.autograd.Function):
         twice_G = 2 * G
         grad_across = twice_G * across / diagonal  # grad_across[n]
         angle = (w2 / h2).atan() - (w1 / h1).atan()  # angle[n]
-        shape = 4 / math.pi**2 * angle.square()  # shape[n]
-        alpha = (shape / (shape - iou + 1 + eps)).detach()  # alpha[n]
+        aspect = 4 / math.pi**2 * angle.square()  # aspect[n]
+        alpha = (aspect / (aspect - iou + 1 + eps)).detach()  # alpha[n]
         grad_angle = 8 / math.pi**2 * G * angle * alpha  # grad_angle[n]
         grad_top = torch.ops.aten.threshold_backward(  # grad_top[n]
             minus_grad_common * relu_difference, bottom_minus_top, 0

@@ -45,7 +45,10 @@ _LOCAL = (
 """Arguments and variables of the functions, and attributes of their ``ctx``."""
 
 OWN = frozenset((*_IMPORTED, *_BUILTIN, *_LOCAL))
-"""The reserved names of generated code."""
+"""The reserved names of generated code, beside those of shapes."""
+
+_SHAPE = re.compile(r"(.*_)?shape")
+"""The name of the shape of x is x_shape, and that of the gradient of shape would be grad_shape."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ def coded(op: Operation, more: Collection[str] = ()) -> Coded:
     names = [x.name for x in (*op.inputs, *op.parameters, *op.equations)]
     taken = {op.name, *names, *(e.name for e in op.extents)}
     given: dict[str, str] = {}
-    for name in (name for name in names if name in OWN or name in more):
+    reserved = (n for n in names if n in OWN or n in more or _SHAPE.fullmatch(n))
+    for name in reserved:
         new = f"{name}_"
         while new in taken:
             new += "_"

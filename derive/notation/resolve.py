@@ -10,9 +10,10 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from derive.algebra.affine import Polynomial, affine
-from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Size, walk
+from derive.algebra.expr import Access, Composite, Expr, Index, Num, Param, Reduce, Rel, Size, walk
 from derive.algebra.substitution import primed
 from derive.errors import DeriveWarning
 from derive.notation import syntax
@@ -20,7 +21,7 @@ from derive.notation.elaborate import Bodies
 from derive.notation.guards import Guards
 from derive.notation.operation import Equation, Extent, Number, Operation, Parameter, Tensor
 from derive.notation.parameters import check_groups, default, outputs, parameters
-from derive.notation.shapes import Shapes, shown
+from derive.notation.shapes import Shapes, compared_letters, shown
 from derive.notation.sizes import SizeSolver
 from derive.notation.smart_constructors import product, total
 from derive.notation.symbols import Declared, declare
@@ -48,6 +49,8 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)
+    for letter in sizes.compared:
+        _check_compared(d, left, bodies, sizes, letter)
     given = [size for _, size, _ in translated.definitions]
     kinds = Kinds(d, bodies, readings, translated.truths, given)
     tensors = tuple(_resolved_input(d, sizes, kinds, shapes, readings, name) for name in d.tensors)
@@ -105,6 +108,39 @@ def _check_unused_sizes(
                 f"index {letter} is unused: no axis has it, no reduction sums over it, and no "
                 "equation uses its size",
             )
+
+
+def _check_compared(
+    d: Declared,
+    left: Mapping[str, tuple[Expr, ...]],
+    bodies: Mapping[str, Expr],
+    sizes: SizeSolver,
+    letter: str,
+) -> None:
+    """Refuse a letter that somewhere is compared only with letters of another size."""
+
+    def binds(e: Expr) -> bool:
+        return isinstance(e, Reduce) and letter in (i.extent for i in e.indices)
+
+    def partners(e: Expr) -> set[str]:
+        """Return the letters that the letter is compared with in e; a joined part has none."""
+        every = walk(e, lambda e: () if binds(e) else e.parts())
+        sides = ({*chain(*map(compared_letters, r.parts()))} for r in every if isinstance(r, Rel))
+        return {x for pair in sides if letter in pair for x in pair - {letter} if "#" not in x}
+
+    for name, body in bodies.items():
+        indices = (i for axis in left[name] for i in walk(axis) if isinstance(i, Index))
+        scopes = [e.parts() for e in walk(body) if binds(e)]
+        scopes += [(body,)] if letter in (i.extent for i in indices) else []
+        for scope in scopes:
+            found = sorted(set().union(*map(partners, scope)))
+            if found and sizes.letter(letter) not in map(sizes.letter, found):
+                fail(
+                    d.equations[name].at,
+                    "two-sizes",
+                    f"index {letter} has two sizes: it is compared with {found[0]} here, and "
+                    f"with {sizes.compared[letter]} elsewhere; rename one, or give size({letter})",
+                )
 
 
 def _resolved_input(

@@ -54,6 +54,8 @@ class SizeSolver:
                 self._known.add(f"{tensor}@{n}")
         for a, b in self.declared.written.same:
             self._known.join(a, b)
+        self.compared: dict[str, str] = {}
+        """Letters with the sizes of letters that they are compared with."""
         self._ones: set[str] = set()
         self._guarded: list[tuple[str, str]] = []
         """Indices with the axes that they read under a condition."""
@@ -359,6 +361,7 @@ class SizeSolver:
             sized = [x for x in letters if self._sized(x)]
             if len(unsized) == len(sized) == 1 and unsized[0] not in waiting:
                 self._known.join(unsized[0], sized[0])
+                self.compared[unsized[0]] = sized[0]
                 return True
         return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import combinations, zip_longest
 from typing import Any
 
 import sympy
@@ -187,8 +187,14 @@ class NotationWriter:
     def given_size(self, letter: str) -> str:
         """Return the size of a letter in terms of the other letters."""
         others = [(n, c) for n, c in self.letters.known if c != letter]
-        size = next(n for n, c in self.letters.known if c == letter)
-        return self._said(self.letters.sizes.plain(size), others, whole=True)
+        size = self.letters.sizes.plain(next(n for n, c in self.letters.known if c == letter))
+        if size.is_Add:
+            for (m, a), (n, b) in combinations(others, 2):
+                rest = self.letters.sizes.plain(size - m * n)
+                if rest.is_Integer:
+                    more = f" {'-' if rest < 0 else '+'} {abs(rest)}" if rest else ""
+                    return f"size({a})*size({b}){more}"
+        return self._said(size, others, whole=True)
 
     def _said(self, e: sympy.Expr, known: Sequence[tuple[sympy.Expr, str]], whole: bool) -> str:
         if not e.free_symbols:

@@ -37,10 +37,8 @@ class SymbolicSizes:
         self.alike: dict[sympy.Symbol, sympy.Expr] = {}
         """Values of symbols, as operations on several tensors imply."""
         for guard in shapes.guards:
-            # torch fixes some numbers made of a size at their values in the example.
-            if isinstance(guard.expr, sympy.Eq) and isinstance(guard.expr.rhs, sympy.Float):
-                for symbol in guard.expr.free_symbols if len(guard.expr.free_symbols) == 1 else ():
-                    self.alike[symbol] = sympy.Integer(int(shapes.backed_var_to_val[symbol]))
+            if (symbol := _fixed_symbol(guard.expr)) is not None:
+                self.alike[symbol] = sympy.Integer(int(shapes.backed_var_to_val[symbol]))
         self.divided: list[tuple[sympy.Expr, sympy.Expr]] = []
         """(a size, its assumed divisor)."""
         self.least: list[sympy.Expr] = []
@@ -253,20 +251,20 @@ class SymbolicSizes:
 
     def _has_few_solutions(self, e: sympy.Expr) -> bool:
         """True if e is a positive combination of sizes, without their quotients, less a number."""
-        symbols = sorted(e.free_symbols, key=str)
-        if len(symbols) < 2 or not {*self.rounded.values()}.isdisjoint(symbols):
+        symbols = e.free_symbols
+        if len(symbols) < 2 or _is_product(e) or not symbols.isdisjoint(self.rounded.values()):
             return False
-        factors = [sympy.expand(e).coeff(s) for s in symbols]
-        rest = e - sum(c * s for c, s in zip(factors, symbols, strict=True))
-        signs = {sympy.sign(c) for c in factors}
-        return bool(sympy.expand(rest).is_number) and (signs == {1} or signs == {-1})
+        signs = {sympy.sign(sympy.expand(e).coeff(s)) for s in symbols}
+        return signs in ({1}, {-1})
 
     def _fixed_by(self, e: sympy.Expr) -> set[sympy.Symbol]:
         """The sizes that make e = 0 as they are in the examples, whatever one other size is.
 
         As size(d) = size(o) = 3 in (n - size(d))//2 - size(o) - (n - 1)//2 + 4, with any n.
         """
-        if {*self.rounded.values()}.isdisjoint(e.free_symbols) or self._always_holds(e):
+        quotients = [x for x, own in self.rounded.items() if own in e.free_symbols]
+        plain = all(x.args[1].is_Integer and not x.args[0].has(FloorDiv) for x in quotients)
+        if not quotients or not plain or _is_product(e) or self._always_holds(self._resolved(e)):
             return set()
         e = self.meant(self._resolved(e))
         for symbol in sorted(e.free_symbols, key=str):
@@ -391,6 +389,26 @@ class SymbolicSizes:
         if a is not None or b is not None:
             return None
         return ours, theirs, pieces
+
+
+def _fixed_symbol(guard: sympy.Expr) -> sympy.Symbol | None:
+    """The only symbol of an equation that holds for its value in the example and few others.
+
+    It is s in s//2 == 4. Some numbers made of a size are fixed by torch itself, as floats.
+    """
+    match guard:
+        case sympy.Eq(lhs=left, rhs=sympy.Float() | sympy.Integer() as right) if (
+            len(guard.free_symbols) == 1
+            and (right.is_Float or (isinstance(left, FloorDiv) and left.args[1].is_Integer))
+            and not left.has(functions.Mod, functions.PythonMod)
+        ):
+            return next(iter(guard.free_symbols))
+    return None
+
+
+def _is_product(e: sympy.Expr) -> bool:
+    """True if sizes are multiplied with each other in e."""
+    return any(len(term.free_symbols) > 1 for term in sympy.Add.make_args(sympy.expand(e)))
 
 
 def substitute_symbols(e: Any, values: Mapping[Any, Any]) -> sympy.Expr:

@@ -14,6 +14,7 @@ from kit.each import each_row
 from derive.api import derivation, load, source
 from derive.check.checks import verify_source
 from derive.joint import value_and_grad
+from derive.memory import imported
 from derive.module.name_mangling import OWN, coded
 from derive.module.runtime import FILE, runtime
 from derive.notation.advice import WORDS
@@ -51,6 +52,26 @@ def test_every_name_that_the_generated_modules_use_is_known():
 def test_ordinary_names_are_the_same_in_the_code():
     op = parse("y[i] = input[i]*output[i]")
     assert coded(op).operation is op
+
+
+@pytest.mark.parametrize("style", ["production", "plain"])
+def test_tensors_that_are_called_as_shapes_are(style):
+    """The shape of x is x_shape in code, that of an output in a group *p is p_shape."""
+    op = parse(
+        "op f(x[*p,k], x_shape[k], p_shape) -> shape\n"
+        "mean_shape = mean[k](x_shape[k])\n"
+        "shape[*p] = sum[k](x[*p,k]*x_shape[k])*mean_shape + p_shape"
+    )
+    given = [torch.randn(sizes, dtype=torch.float64) for sizes in ([2, 3, 4], [4], [])]
+    leaves = [t.requires_grad_() for t in given]
+    f = imported("f", source(op, style=style)).f
+
+    def plain(x, w, b):
+        return x @ w * w.mean() + b
+
+    assert torch.autograd.gradcheck(f, leaves)
+    assert torch.autograd.gradgradcheck(f, leaves)
+    torch.testing.assert_close(f(*given), plain(*given))
 
 
 def test_tensors_of_every_such_name():

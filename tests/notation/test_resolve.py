@@ -451,6 +451,9 @@ y[t,k] = x[t+k]
     the op line, or give size(t)=... [D015]
 op f(x[i]; n=size(i), size(i)=3) -> y; y[i] = x[i]
     line 1, column 12: index i has two sizes, size(i)=... and n; remove one [D016]
+op f(x[i], z[j]) -> y, v; y[i] = sum[k | k <= i](x[i-k]); v[j] = sum[k | k <= j](z[j-k])
+    line 1, column 59: index k has two sizes: it is compared with j here, and with i elsewhere;
+    rename one, or give size(k) [D016]
 op f(a[n,k], b[n,k]) -> y; y[n,k] = concat[k](a[n,k], b[n,k])
     line 1, column 37: index k has two sizes, its own and the total of the joined parts; declare the
     arguments of concat with other indices [D016]

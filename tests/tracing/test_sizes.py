@@ -65,6 +65,20 @@ def test_kernels_of_which_one_is_as_long_as_the_other_leaves_it():
     held(block, r(2, 4, 3, 5), r(6, 4, 3, 3), r(4, 6, 3, 3))
 
 
+def test_patches_are_as_many_as_their_embedding_has():
+    """A branch on the number of patches fixes the size of the image."""
+
+    def embed(x, w, first, pos):
+        if x.shape[-1] // 2 != 3:
+            pos = 2 * pos
+        patches = conv2d(x, w, stride=2).flatten(2).transpose(1, 2)
+        return torch.cat([first.expand(len(x), -1, -1), patches], 1) + pos
+
+    op = held(embed, r(2, 3, 4, 6), r(5, 3, 2, 2), r(1, 1, 5), r(1, 7, 5))
+    assert "size(k)=6" in str(op)
+    assert "size(t)=size(i)*size(o) + 1" in str(op)
+
+
 def test_two_signals_have_one_length():
     """Two lengths may have as many windows, or one of them a single one."""
 

@@ -10,6 +10,7 @@ from kit.recognised import named
 
 from derive import load, parse
 from derive.api import source
+from derive.memory import imported
 
 OTHERS = (
     # One position is read twice.
@@ -145,3 +146,13 @@ def test_a_ring_sum_inside_of_a_function_keeps_its_small_elements():
     f = load(parse("op f(x[i], w[i]) -> y\ny[i] = log(sum[j](x[j]*w[(i - j) % size(i)]))"))
     x, w = 10.0 ** -torch.arange(24.0), 10.0 ** -torch.arange(24.0)
     torch.testing.assert_close(f(x, w), on_ring(x, w, 1, -1).log())
+
+
+def test_a_plain_circular_convolution_runs_in_half_precision():
+    op = parse("op f(x[i], w[i]) -> y; y[i] = sum[a](x[a]*w[(i-a) % size(i)])")
+    f = imported("f", source(op, style="plain")).f
+    x, w = (torch.randn(5).bfloat16().requires_grad_() for _ in range(2))
+    y = f(x, w)
+    assert y.dtype is torch.bfloat16
+    assert all(g.dtype is torch.bfloat16 for g in torch.autograd.grad(y.sum(), (x, w)))
+    torch.testing.assert_close(y.float(), f(x.float(), w.float()), rtol=0.05, atol=0.05)
