@@ -193,8 +193,8 @@ def _with_value_at(x: Any, path: Sequence[Any], value: Any) -> Any:
 @contextmanager
 def unchanged_containers(arguments: Any) -> Iterator[Any]:
     """Yield a copy of the lists and dicts of arguments; raise if a call changes one of them."""
-    before, structure = tree_flatten(arguments)
-    copied = tree_unflatten(before, structure)
+    copied = tree_unflatten(*tree_flatten(arguments))
+    before, structure = tree_flatten(copied)  # a torch.Size becomes a tuple
     yield copied
     after, now = tree_flatten(copied)
     if now != structure or any(x is not y for x, y in zip(before, after, strict=True)):

@@ -460,13 +460,24 @@ def _is_own(file: str) -> bool:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Call what torch.compile made as the functions that it was made of."""
-    if "torch._dynamo" not in sys.modules:
-        yield  # nothing is compiled yet, and the import takes seconds
-        return
-    plain = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
-    with torch.compiler.set_stance("force_eager"), plain:
-        yield
+    """Call what torch.compile or torch.jit.script made as the functions that it was made of."""
+    scripted: Any = torch.jit.ScriptFunction
+    compiled = scripted.__call__
+
+    def call(f: Any, *args: Any, **named: Any) -> Any:
+        plain = getattr(f, "_torchdynamo_inline", None)
+        return compiled(f, *args, **named) if plain is None else plain(*args, **named)
+
+    scripted.__call__ = call
+    try:
+        if "torch._dynamo" not in sys.modules:
+            yield  # nothing is compiled yet, and the import takes seconds
+            return
+        plain = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+        with torch.compiler.set_stance("force_eager"), plain:
+            yield
+    finally:
+        scripted.__call__ = compiled
 
 
 _STOPPED = ContextVar("stopped", default=False)

@@ -151,6 +151,8 @@ def reading(
     """Return the operation, its text and the function that it was read from."""
     if isinstance(function, torch.nn.Module):
         function = getattr(function, "_orig_mod", function)  # of torch.compile
+    elif isinstance(function, torch.jit.ScriptFunction):
+        function = getattr(function, "_torchdynamo_inline", function)
     bound = bind(function, examples, named)
     with uncompiled(), by_ranks():
         made = reading_of(function, bound, name, letters, parameters, comments)

@@ -152,7 +152,7 @@ def _is_tool(x: Any) -> bool:
 def _wrapped(x: Any) -> Any:
     """Return the function that x is made of, or None."""
     try:
-        return getattr(x, "__wrapped__", None)
+        return getattr(x, "__wrapped__", None) or getattr(x, "_torchdynamo_inline", None)
     except Exception:  # as of the stand-in for a package that is not installed
         return None
 

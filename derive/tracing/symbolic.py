@@ -80,6 +80,12 @@ def _length(x: Any) -> Any:
     return x.shape[0] if isinstance(x, torch.Tensor) and x.shape else len(x)
 
 
+def _is_instance(x: Any, kinds: Any) -> bool:
+    """Return Python's ``isinstance``, for which a symbolic size is a number."""
+    stands_for = {torch.SymInt: 0, torch.SymFloat: 0.0}.get(type(x), x)
+    return isinstance(x, kinds) or isinstance(stands_for, kinds)
+
+
 def _extremum(
     plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any
 ) -> Any:
@@ -124,6 +130,7 @@ def _builtins(chosen: bool) -> dict[str, Any]:
     largest, least = (torch.sym_max, torch.sym_min) if chosen else (None, None)
     return {
         "len": _length,
+        "isinstance": _is_instance,
         "divmod": lambda a, b: (a // b, a % b),
         "max": _extremum(max, operator.gt, largest),
         "min": _extremum(min, operator.lt, least),

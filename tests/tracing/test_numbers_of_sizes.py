@@ -73,6 +73,11 @@ OF_SIZES = {
         [(3, 4)],
         [(5, 2)],
     ),
+    "a number or several": (
+        lambda x: x * sum([n] * 2 if isinstance(n := x.shape[1], int | float) else n),
+        [(3, 4)],
+        [(5, 2)],
+    ),
     "a whole part": (
         lambda x: x[:, : int(x.shape[1] * 0.75)] / int(math.sqrt(len(x))),
         [(3, 8)],

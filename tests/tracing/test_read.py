@@ -439,6 +439,33 @@ class Compiled(torch.nn.Module):
         return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False).tanh()
 
 
+@torch.jit.script
+def _but_the_first(x: torch.Tensor):
+    n: int = x.size(-1)
+    return x.narrow(-1, 1, n - 1)
+
+
+@torch.jit.script
+def scripted(x: torch.Tensor, k: torch.Tensor):
+    if torch.all(k == 0):
+        return _but_the_first(x)
+    return _but_the_first(x * k)
+
+
+def test_a_scripted_function_is_read_as_the_plain_one():
+    x, k = torch.ones(3, 4), torch.tensor(2.0)
+    own = derive.read_torch(scripted, x, k)
+    assert str(own).startswith("op scripted(x[n, c], k) -> y\ny[n, m] = where(k == 0, x[n, m + 1],")
+    assert derive.read_torch(lambda x, k: scripted(x, k), x, k).equations == own.equations
+    assert scripted(x, k).shape == (3, 3)
+
+
+def test_a_size_that_is_given_is_fixed():
+    given = torch.ones(3), torch.Size([5, 2])
+    op = derive.read_torch(lambda x, shape: x.sum() * torch.ones(shape), *given)
+    assert "size(k)=5, size(m)=2" in str(op)
+
+
 def test_what_is_compiled_is_read_as_what_it_is_made_of():
     part, x = torch.compile(gated, backend="eager"), torch.ones(3, 4)
     texts = [str(derive.read_torch(f, x)) for f in (lambda x: part(x).sum(-1), Compiled(), part)]
