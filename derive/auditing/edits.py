@@ -96,7 +96,7 @@ def with_term(node: ast.expr, scope: CodeScope) -> Made:
     """Insert a term: 1, a tensor, its transpose, or an identity matrix."""
     one = ast.Constant(1)
     yield ast.BinOp(one, ast.Add(), node), f"the term 1 is missing beside {ast.unparse(node)}"
-    yield ast.BinOp(one, ast.Sub(), node), f"{ast.unparse(node)} stands where 1 - it should"
+    yield stands(node, ast.BinOp(one, ast.Sub(), node))
     value: Any = scope.values.get(ast.unparse(node))
     if is_tensor(value) and value.ndim > 1 and value.shape[-1] == value.shape[-2]:
         yield from _added_term(node, ast.unparse(transposed(node)))

@@ -269,6 +269,7 @@ def _add_edit_explanations(
     kinds = calls.structure.kinds
     others = [] if kinds else [o for o in several if all(o is not p for p in own)]
     others += _lengthened_outcomes(subject, calls.structure)
+    others += [] if kinds else _scaled_outcomes(subject, own[:1])
     why |= mended(subject, known(own), known(others), unnamed, tolerance, kinds)
 
 
@@ -280,6 +281,17 @@ def _lengthened_outcomes(subject: Subject, structure: Structure) -> Iterator[Out
             cotangents = none_if_raises(random_cotangents, subject, args, 5)
             if cotangents is not None:
                 yield outcome(subject, args, cotangents)
+
+
+def _scaled_outcomes(subject: Subject, outcomes: Sequence[Outcome]) -> Iterator[Outcome]:
+    """Yield outcomes at larger values of both signs: there, a test of x may be told from |x|."""
+    for made in outcomes:
+        for factor in (3, -3):
+            args = tuple(factor * a if is_float(a) else a for a in made.args)
+            if runs(subject, args) and (
+                found := none_if_raises(outcome, subject, args, made.cotangents)
+            ):
+                yield found
 
 
 def _explain_detached(subject: Subject, outcomes: Sequence[Outcome], n: int) -> str:

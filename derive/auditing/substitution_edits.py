@@ -283,9 +283,14 @@ def _changed_calls(
     if isinstance(function, ast.Attribute) and args and not isinstance(args[0], ast.Constant):
         first = function.value
         is_cast = function.attr == "to" or function.attr.endswith("_as")
-        if not is_cast and ast.unparse(first) not in ("torch", "F", "math", "np"):
+        if not is_cast and not _is_module(first):
             method = ast.Attribute(args[0], function.attr, ast.Load())
             yield stands(node, ast.Call(method, [first, *args[1:]], keywords))
+
+
+def _is_module(node: ast.expr) -> bool:
+    """True of the usual name of a module."""
+    return ast.unparse(node) in ("torch", "F", "math", "np")
 
 
 def _exchanged_parts(node: ast.expr, parts: list[Any], make: Any) -> Made:
@@ -377,7 +382,7 @@ def removed(node: ast.expr, scope: CodeScope) -> Made:
         case ast.Call(func=function, args=args):
             if len(args) == 1 and not isinstance(args[0], ast.Starred):
                 yield stands(node, args[0])
-            if isinstance(function, ast.Attribute):
+            if isinstance(function, ast.Attribute) and not _is_module(function.value):
                 yield stands(node, function.value)
             if isinstance(function, ast.Attribute) and "zeros" in function.attr:
                 for other, value in scope.values.items():
