@@ -23,7 +23,7 @@ def _select_forward(input, dim, index):
     input = input.reshape(
         (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
     )
-    return input[:, index].reshape((*p_shape, *q_shape))
+    return input[:, rt.nonnegative(index)].reshape((*p_shape, *q_shape))
 
 
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:

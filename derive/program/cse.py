@@ -204,7 +204,7 @@ def _is_cheap(code: Code) -> bool:
     return isinstance(code, FunctionCall) and code.name.startswith(NUMBER_CALLS)
 
 
-NUMBER_CALLS = "math.", "rt.ieee_call", "rt.ieee_divide", "min", "max", "len", "torch.finfo"
+NUMBER_CALLS = "math.", "rt.ieee_", "rt.nonnegative", "min", "max", "len", "torch.finfo"
 """How the names of calls begin that return numbers of Python."""
 
 

@@ -175,7 +175,9 @@ class _RoundedBody(Forward[Has]):
         match code:
             case MethodCall(_, "dim" | "size"):
                 return Has.NUMBER
-            case FunctionCall(name) if name.startswith("math.") or name in ("len", "min", "max"):
+            case FunctionCall("len" | "min" | "max" | "rt.nonnegative"):
+                return self._joined(code.args)
+            case FunctionCall(name) if name.startswith("math."):
                 return self._joined(code.args)
             case MethodCall(obj, "to"):
                 kind = self.of(obj)

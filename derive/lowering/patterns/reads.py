@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from derive.algebra.expr import Expr, Guard, Index, Num, Size, accesses, free_indices, walk
 from derive.algebra.factor import factor
+from derive.algebra.logic import conditions_of
 from derive.algebra.reductions import POSITIONS
 from derive.algebra.substitution import replace_inside_out
 from derive.calculus.lets import layout
@@ -14,8 +15,9 @@ from derive.lowering.ground.context import Scope
 from derive.lowering.ground.gather import read_at
 from derive.lowering.ground.numbers import has_positions
 from derive.lowering.ground.value import Indices, Value
-from derive.lowering.ground.windows import AxisRead
-from derive.program.torch_ir import Conditional, Dim, Literal, Name, joined, literal
+from derive.lowering.ground.windows import ONE, ZERO, AxisRead, unguarded_position
+from derive.lowering.patterns.unfold import nonnegative_form
+from derive.program.torch_ir import Conditional, Dim, FunctionCall, Literal, Name, joined, literal
 
 
 def read_at_number(scope: Scope, r: AxisRead) -> Value | None:
@@ -50,11 +52,24 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
         index = replace(index.call("to", Name("torch.int64")), kind="int")
     nowhere = may_lack_positions(scope, r.position, r.extent)
     if index.scalar:
-        made = r.value.call("select", r.place, index.code).at(r.n)
+        certain = _is_not_negative(scope, r.position, r.extent)
+        at = index.code if certain else FunctionCall("rt.nonnegative", (index.code,))
+        made = r.value.call("select", r.place, at).at(r.n)
         return zero_if_empty(scope, made, (r.extent,), made.indices) if nowhere else made
     # A gather needs a value without axes of size 1.
     value, suffix = scope.frame.squeeze(r.value), "if_any" if nowhere else ""
     return read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index, suffix)
+
+
+def _is_not_negative(scope: Scope, position: Expr, extent: str) -> bool:
+    """True if the position is at least 0, by its sizes or its guard; an empty axis has no last."""
+    bounds = scope.frame.bounds
+    form = bounds.form(unguarded_position(position))
+    if form is None:
+        return False
+    given = conditions_of(position.condition) if isinstance(position, Guard) else ()
+    gaps = (nonnegative_form(bounds, c) for c in given)
+    return form in (bounds.size(extent) - ONE, *gaps) or bounds.at_most(ZERO, form)
 
 
 # --------------------------------------------------------------------
