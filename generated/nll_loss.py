@@ -18,8 +18,6 @@ Gradients for reduction="none", where G is the cotangent of loss:
 
     grad_input[n,c] = −[target[n] ≠ ignore_index]·δ[c,target[n]]·G[n]·weight[c]
     grad_weight[c] = −Σ[n | target[n] ≠ ignore_index] δ[c,target[n]]·G[n]·input[n,c]
-
-Fused kernels of torch: nll_loss, unreduced; nll_loss backward, unreduced.
 """
 # mypy: ignore-errors
 
@@ -30,28 +28,6 @@ import torch
 from . import _runtime as rt
 
 
-def _nll_loss_mean_composed(input, target, weight, ignore_index):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-    if weight is None:
-        weight_at_masked_target = None
-        minus_input_weight = -input_at_masked_target
-    else:
-        weight_at_masked_target = weight.index_select(0, masked_target)
-        minus_input_weight = -input_at_masked_target * weight_at_masked_target
-    loss = torch.where(target_differs, minus_input_weight, 0)
-    total = loss.sum()
-    sum_of_masked_weight = (
-        target_differs.sum(dtype=input.dtype)
-        if weight is None
-        else torch.where(target_differs, weight_at_masked_target, 0).sum()
-    )
-    return (total / sum_of_masked_weight).to(dtype)
-
-
 class _NllLossMean(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -59,17 +35,22 @@ class _NllLossMean(torch.autograd.Function):
     def forward(input, target, weight, ignore_index):
         dtype = rt.autocast_float32(input, weight)
         input, weight = rt.widened(input, weight)
-        total = rt.nll_loss(input, target, weight, ignore_index, 1).sum()
         target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
         if weight is None:
-            sum_of_masked_weight = target_differs.sum(dtype=input.dtype)
+            weight_at_masked_target = None
+            minus_input_weight = -input_at_masked_target
         else:
-            weight_at_masked_target = weight.index_select(
-                0, torch.where(target_differs, target, 0)
-            )
-            sum_of_masked_weight = torch.where(
-                target_differs, weight_at_masked_target, 0
-            ).sum()
+            weight_at_masked_target = weight.index_select(0, masked_target)
+            minus_input_weight = -input_at_masked_target * weight_at_masked_target
+        loss = torch.where(target_differs, minus_input_weight, 0)
+        total = loss.sum()
+        sum_of_masked_weight = (
+            target_differs.sum(dtype=input.dtype)
+            if weight is None
+            else torch.where(target_differs, weight_at_masked_target, 0).sum()
+        )
         return (total / sum_of_masked_weight).to(dtype)
 
     @staticmethod
@@ -88,59 +69,39 @@ class _NllLossMean(torch.autograd.Function):
         input, target, weight, average = ctx.saved_tensors
         input, weight, average, G = rt.widened(input, weight, average, G)
         grad_input = grad_weight = None
-        first_order = rt.unrecorded(G)
+        reuse = rt.reuse(G)
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
-        if first_order:
+        weight_at_masked_target = (
+            None if weight is None else weight.index_select(0, masked_target)
+        )
+        sum_of_masked_weight = (
+            target_differs.sum(dtype=G.dtype)
+            if weight is None
+            else torch.where(target_differs, weight_at_masked_target, 0).sum()
+        )
+        minus_G = -G
+        minus_G_quotient = minus_G / sum_of_masked_weight
+        spread_masked_target = masked_target.unsqueeze(1)
+        if ctx.needs_input_grad[0]:
             if weight is None:
-                sum_of_masked_weight = target_differs.sum(dtype=G.dtype)
+                masked_minus_G_weight = torch.where(target_differs, minus_G_quotient, 0)
             else:
-                sum_of_masked_weight = torch.where(
-                    target_differs, weight.index_select(0, masked_target), 0
-                ).sum()
-            if ctx.needs_input_grad[0]:
-                G_quotient = (G / sum_of_masked_weight).expand(target.shape)
-                grad_input = rt.nll_loss_backward(
-                    G_quotient, target, weight, ctx.ignore_index, 1, ctx.input_shape[1]
+                masked_minus_G_weight = torch.where(
+                    target_differs, minus_G_quotient * weight_at_masked_target, 0
                 )
-            if ctx.needs_input_grad[2]:
-                minus_G = -G
-                minus_G_input = (
-                    minus_G
-                    / sum_of_masked_weight
-                    * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-                )
-                masked_minus_G_input = torch.where(target_differs, minus_G_input, 0)
-        else:
-            weight_at_masked_target = (
-                None if weight is None else weight.index_select(0, masked_target)
+            grad_input = reuse.scatter_add(
+                G.new_zeros(ctx.input_shape),
+                1,
+                spread_masked_target,
+                masked_minus_G_weight.unsqueeze(1),
             )
-            sum_of_masked_weight = (
-                target_differs.sum(dtype=G.dtype)
-                if weight is None
-                else torch.where(target_differs, weight_at_masked_target, 0).sum()
-            )
-            minus_G = -G
-            minus_G_quotient = minus_G / sum_of_masked_weight
-            spread_masked_target = masked_target.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                masked_minus_G_weight = (
-                    torch.where(target_differs, minus_G_quotient, 0)
-                    if weight is None
-                    else torch.where(
-                        target_differs, minus_G_quotient * weight_at_masked_target, 0
-                    )
-                )
-                grad_input = G.new_zeros(ctx.input_shape).scatter_add(
-                    1, spread_masked_target, masked_minus_G_weight.unsqueeze(1)
-                )
-            if ctx.needs_input_grad[2]:
-                masked_minus_G_input = torch.where(
-                    target_differs,
-                    minus_G_quotient * input.gather(1, spread_masked_target).squeeze(1),
-                    0,
-                )
         if ctx.needs_input_grad[2]:
+            masked_minus_G_input = torch.where(
+                target_differs,
+                minus_G_quotient * input.gather(1, spread_masked_target).squeeze(1),
+                0,
+            )
             masked_minus_G = torch.where(
                 target_differs, minus_G * average / sum_of_masked_weight, 0
             )
@@ -152,21 +113,6 @@ class _NllLossMean(torch.autograd.Function):
         return grad_input, None, grad_weight, None
 
 
-def _nll_loss_sum_composed(input, target, weight, ignore_index):
-    dtype = rt.autocast_float32(input, weight)
-    input, weight = rt.widened(input, weight)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-    minus_input_weight = (
-        -input_at_masked_target
-        if weight is None
-        else -input_at_masked_target * weight.index_select(0, masked_target)
-    )
-    loss = torch.where(target_differs, minus_input_weight, 0)
-    return loss.sum().to(dtype)
-
-
 class _NllLossSum(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -174,7 +120,16 @@ class _NllLossSum(torch.autograd.Function):
     def forward(input, target, weight, ignore_index):
         dtype = rt.autocast_float32(input, weight)
         input, weight = rt.widened(input, weight)
-        return rt.nll_loss(input, target, weight, ignore_index, 1).sum().to(dtype)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+        minus_input_weight = (
+            -input_at_masked_target
+            if weight is None
+            else -input_at_masked_target * weight.index_select(0, masked_target)
+        )
+        loss = torch.where(target_differs, minus_input_weight, 0)
+        return loss.sum().to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, total):
@@ -190,29 +145,9 @@ class _NllLossSum(torch.autograd.Function):
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
         input, weight, G = rt.widened(input, weight, G)
+        input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        if rt.unrecorded(G):
-            if ctx.needs_input_grad[0]:
-                grad_input = rt.nll_loss_backward(
-                    G.expand(target.shape),
-                    target,
-                    weight,
-                    ctx.ignore_index,
-                    1,
-                    ctx.input_shape[1],
-                )
-            if ctx.needs_input_grad[2]:
-                target_differs = target != ctx.ignore_index
-                masked_target = torch.where(target_differs, target, 0)
-                input_at_masked_target = input.gather(
-                    1, masked_target.unsqueeze(1)
-                ).squeeze(1)
-                grad_weight = -G * G.new_zeros((ctx.input_shape[1],)).index_add(
-                    0,
-                    masked_target,
-                    torch.where(target_differs, input_at_masked_target, 0),
-                )
-            return grad_input, None, grad_weight, None
+        reuse = rt.reuse(G)
         target_differs = target != ctx.ignore_index
         masked_target = torch.where(target_differs, target, 0)
         spread_masked_target = masked_target.unsqueeze(1)
@@ -222,31 +157,18 @@ class _NllLossSum(torch.autograd.Function):
                 minus_G_weight = minus_G
             else:
                 minus_G_weight = minus_G * weight.index_select(0, masked_target)
-            grad_input = G.new_zeros(ctx.input_shape).scatter_add(
-                1,
-                spread_masked_target,
-                torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
+            masked_minus_G_weight = torch.where(
+                target_differs, minus_G_weight, 0
+            ).unsqueeze(1)
+            grad_input = reuse.scatter_add(
+                G.new_zeros(input_shape), 1, spread_masked_target, masked_minus_G_weight
             )
         if ctx.needs_input_grad[2]:
             input_at_masked_target = input.gather(1, spread_masked_target).squeeze(1)
-            grad_weight = minus_G * G.new_zeros((ctx.input_shape[1],)).index_add(
+            grad_weight = minus_G * G.new_zeros((input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, input_at_masked_target, 0)
             )
         return grad_input, None, grad_weight, None
-
-
-def _nll_loss_none_composed(input, target, weight, ignore_index):
-    dtype = rt.promoted(input, weight)
-    input, weight = rt.widened_for_kernel(input, weight)
-    target_differs = target != ignore_index
-    masked_target = torch.where(target_differs, target, 0)
-    input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-    minus_input_weight = (
-        -input_at_masked_target
-        if weight is None
-        else -input_at_masked_target * weight.index_select(0, masked_target)
-    )
-    return torch.where(target_differs, minus_input_weight, 0).to(dtype)
 
 
 class _NllLossNone(torch.autograd.Function):
@@ -256,7 +178,15 @@ class _NllLossNone(torch.autograd.Function):
     def forward(input, target, weight, ignore_index):
         dtype = rt.promoted(input, weight)
         input, weight = rt.widened_for_kernel(input, weight)
-        return rt.nll_loss(input, target, weight, ignore_index, 1).to(dtype)
+        target_differs = target != ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        input_at_masked_target = input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
+        minus_input_weight = (
+            -input_at_masked_target
+            if weight is None
+            else -input_at_masked_target * weight.index_select(0, masked_target)
+        )
+        return torch.where(target_differs, minus_input_weight, 0).to(dtype)
 
     @staticmethod
     def setup_context(ctx, inputs, loss):
@@ -272,43 +202,34 @@ class _NllLossNone(torch.autograd.Function):
     def backward(ctx, G):
         input, target, weight = ctx.saved_tensors
         input, weight, G = rt.widened(input, weight, G)
+        input_shape = ctx.input_shape
         grad_input = grad_weight = None
-        first_order = rt.unrecorded(G)
-        if first_order:
-            if ctx.needs_input_grad[0]:
-                grad_input = rt.nll_loss_backward(
-                    G, target, weight, ctx.ignore_index, 1, ctx.input_shape[1]
-                )
-            if ctx.needs_input_grad[2]:
-                target_differs = target != ctx.ignore_index
-                masked_target = torch.where(target_differs, target, 0)
-                G_input = G * input.gather(1, masked_target.unsqueeze(1)).squeeze(1)
-        else:
-            target_differs = target != ctx.ignore_index
-            masked_target = torch.where(target_differs, target, 0)
-            spread_masked_target = masked_target.unsqueeze(1)
-            if ctx.needs_input_grad[0]:
-                minus_G_weight = (
-                    -G if weight is None else -G * weight.index_select(0, masked_target)
-                )
-                grad_input = G.new_zeros(ctx.input_shape).scatter_add(
-                    1,
-                    spread_masked_target,
-                    torch.where(target_differs, minus_G_weight, 0).unsqueeze(1),
-                )
-            if ctx.needs_input_grad[2]:
-                G_input = G * input.gather(1, spread_masked_target).squeeze(1)
+        reuse = rt.reuse(G)
+        target_differs = target != ctx.ignore_index
+        masked_target = torch.where(target_differs, target, 0)
+        spread_masked_target = masked_target.unsqueeze(1)
+        if ctx.needs_input_grad[0]:
+            minus_G_weight = (
+                -G if weight is None else -G * weight.index_select(0, masked_target)
+            )
+            masked_minus_G_weight = torch.where(
+                target_differs, minus_G_weight, 0
+            ).unsqueeze(1)
+            grad_input = reuse.scatter_add(
+                G.new_zeros(input_shape), 1, spread_masked_target, masked_minus_G_weight
+            )
         if ctx.needs_input_grad[2]:
-            grad_weight = -G.new_zeros((ctx.input_shape[1],)).index_add(
+            G_input = G * input.gather(1, spread_masked_target).squeeze(1)
+            grad_weight = -G.new_zeros((input_shape[1],)).index_add(
                 0, masked_target, torch.where(target_differs, G_input, 0)
             )
         return grad_input, None, grad_weight, None
 
 
 _OPTIONS = {
-    "mean": (_NllLossMean, _nll_loss_mean_composed),
-    "sum": (_NllLossSum, _nll_loss_sum_composed),
-    "none": (_NllLossNone, _nll_loss_none_composed),
+    "mean": _NllLossMean,
+    "sum": _NllLossSum,
+    "none": _NllLossNone,
 }
 
 
@@ -340,7 +261,5 @@ def nll_loss(
             "input[n,c], target[n]: int64, weight[c]=None; reduction in mean|sum|none"
         )
         raise rt.explained("nll_loss", signature, input, target, weight, reduction)
-    function, composed = _OPTIONS[reduction]
-    if rt.forward_mode():
-        return composed(input, target, weight, ignore_index)
+    function = _OPTIONS[reduction]
     return rt.apply(function, input, target, weight, ignore_index)

@@ -218,12 +218,10 @@ class KernelSpec:
     """A kernel: its equation in the notation of specs, and its Python call.
 
     The equation names all axes that the kernel sums over, and the call uses their letters as
-    positions of axes; the kernel maps over any other axes. The same holds for the axis that a
-    gather kernel indexes by an integer tensor. A ``shared`` argument has no mapped axes and may be
-    None, which means 1; ``size`` in the call is the length of its axis. A ``cotangent`` is the
-    argument that the result is linear in, which may be a product or a sum; a kernel with one is for
-    the backward. If the parameters violate ``domain``, a condition, the kernel raises an error or
-    computes something else.
+    positions of axes; the kernel maps over any other axes. A ``cotangent`` is the argument that the
+    result is linear in, which may be a product or a sum; a kernel with one is for the backward. If
+    the parameters violate ``domain``, a condition, the kernel raises an error or computes something
+    else.
     """
 
     name: str
@@ -233,7 +231,6 @@ class KernelSpec:
     domain: str = ""
     statistics: tuple[str, ...] = ()
     """The arguments that are results of another kernel, in the format of that kernel."""
-    shared: str = ""
     smooth: bool = False
     """True if torch differentiates the call itself, in every order and mode."""
 
@@ -286,9 +283,7 @@ class KernelSpec:
     @cached_property
     def places(self) -> tuple[ex.Index, ...]:
         """The indices whose letters the call uses as positions of axes."""
-        read = (i for t in self.operation.inputs if t.name == self.shared for i in t.axes)
-        own = (i for i in read if isinstance(i, ex.Index))
-        return tuple(dict.fromkeys((*self.along, *self.lengths, *own)))
+        return tuple(dict.fromkeys((*self.along, *self.lengths)))
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:

@@ -29,14 +29,7 @@ from derive.algebra.substitution import substitute
 from derive.calculus.lets import Find, Let, scaled_call
 from derive.calculus.softmax import split_log_shares
 from derive.kernels.attention import Attentions
-from derive.kernels.axis_patterns import (
-    AxisPattern,
-    Floats,
-    GatherPattern,
-    ReductionPattern,
-    Short,
-    StackPattern,
-)
+from derive.kernels.axis_patterns import AxisPattern, ReductionPattern, Short, StackPattern
 from derive.kernels.expansion import UnfoldedBody, expandable_let
 from derive.kernels.kernel_spec import Kernel, KernelSpec, most_terms
 from derive.kernels.normalization import NormalizationPattern
@@ -115,7 +108,7 @@ _MOST_OPENED = 5
 _MADE = frozenset((num(2), num(3), num(4)))
 """The exponents that may result from expanding equal names."""
 
-Plain = PointwisePattern | AxisPattern | StackPattern | GatherPattern
+Plain = PointwisePattern | AxisPattern | StackPattern
 """The pattern of a kernel that needs no saved values."""
 
 
@@ -156,24 +149,22 @@ class SingleKernels:
 Pattern = SingleKernels | NormalizationPattern | Attentions
 
 
-def forward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
+def forward_rows(short: Short) -> tuple[Plain, ...]:
     """The patterns of the kernels that a forward may call."""
-    return tuple(_pattern(row, short, floats) for row in FORWARD)
+    return tuple(_pattern(row, short) for row in FORWARD)
 
 
-def backward_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
+def backward_rows(short: Short) -> tuple[Plain, ...]:
     """The patterns of the kernels that a backward may call, backward kernels first."""
-    return tuple(_pattern(row, short, floats) for row in (*BACKWARD, *FORWARD))
+    return tuple(_pattern(row, short) for row in (*BACKWARD, *FORWARD))
 
 
-def smooth_rows(short: Short, floats: Floats) -> tuple[Plain, ...]:
+def smooth_rows(short: Short) -> tuple[Plain, ...]:
     """The patterns of the kernels that a backward of any order may call."""
-    return tuple(_pattern(row, short, floats) for row in BACKWARD if row.smooth)
+    return tuple(_pattern(row, short) for row in BACKWARD if row.smooth)
 
 
-def _pattern(row: KernelSpec, short: Short, floats: Floats) -> Plain:
-    if row.shared:
-        return GatherPattern(row, floats)
+def _pattern(row: KernelSpec, short: Short) -> Plain:
     return StackPattern(row, short) if row.lengths else _of_any(row)
 
 
@@ -190,7 +181,7 @@ def summed_rows(held: Collection[str]) -> tuple[ReductionPattern, ...]:
 
 @cache
 def _sloped_rows() -> tuple[KernelSpec, ...]:
-    rows = (row for row in BACKWARD if row.along and not row.lengths and not row.shared)
+    rows = (row for row in BACKWARD if row.along and not row.lengths)
     return tuple(row for row in rows if AxisPattern(row).has_slope)
 
 

@@ -34,14 +34,7 @@ _GLU_SLOPE = """op glu(g, x[t]; size(t)=2) -> dx
 a = sigmoid(x[1])
 dx[t] = where(t == 0, g*a, g*x[0]*a*(1 - a))"""
 
-_NLL = """op class_loss(x[c], t: int, w[c]; ignored=-100) -> y
-y = where(t != ignored, -w[t]*x[t], 0)"""
-
-_NLL_SLOPE = """op class_loss(g, t: int, w[c]; ignored=-100) -> dx
-dx[c] = where(t != ignored, -g*w[t]*[t == c], 0)"""
-
 FORWARD = (
-    KernelSpec("nll_loss, unreduced", _NLL, "rt.nll_loss(x, t, w, ignored, c)", shared="w"),
     KernelSpec(
         "glu",
         "op glu(x[t]; size(t)=2) -> y\ny = x[0]*sigmoid(x[1])",
@@ -124,21 +117,12 @@ FORWARD = (
 """The kernels that a forward may call."""
 
 
-def _linear(
-    name: str, equation: str, call: str, shared: str = "", smooth: bool = True
-) -> KernelSpec:
+def _linear(name: str, equation: str, call: str, smooth: bool = True) -> KernelSpec:
     """The spec of a kernel that is linear in the cotangent g."""
-    return KernelSpec(name, equation, call, "g", shared=shared, smooth=smooth)
+    return KernelSpec(name, equation, call, "g", smooth=smooth)
 
 
 BACKWARD = (
-    _linear(
-        "nll_loss backward, unreduced",
-        _NLL_SLOPE,
-        "rt.nll_loss_backward(g, t, w, ignored, c, size)",
-        shared="w",
-        smooth=False,
-    ),
     _linear("glu backward", _GLU_SLOPE, "torch.ops.aten.glu_backward(g, x, t)"),
     _linear(
         "gelu backward",

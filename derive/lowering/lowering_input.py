@@ -14,7 +14,7 @@ from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets
 from derive.calculus.ranks import asked_ranks
 from derive.errors import LoweringError
-from derive.kernels.axis_patterns import Floats, Short
+from derive.kernels.axis_patterns import Short
 from derive.kernels.recognise import Pattern
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.group_axes import GroupAxesFrame
@@ -24,7 +24,7 @@ from derive.lowering.groups import named_axes
 from derive.lowering.keepdim import entered_axes
 from derive.lowering.layout_conversion import Border
 from derive.lowering.nodes.lower import Lowering
-from derive.notation.operation import Kind, Number, Operation, SizeOf
+from derive.notation.operation import Kind, Operation, SizeOf
 from derive.program.cse import Line
 from derive.program.program import Recognised
 from derive.program.roundings import is_short
@@ -85,22 +85,6 @@ def short_axes(op: Operation, lets: Lets) -> Short:
         return {n: (i, int(size)) for n, (i, size) in found if size is not None}
 
     return short
-
-
-def float_axes(op: Operation, lets: Lets) -> Floats:
-    """Return a function from a name to the axes of a float tensor; None for other names."""
-    inputs = input_values(op)
-    numbers = {p.name for p in op.parameters if isinstance(p, Number) and not p.integer}
-
-    def floats(name: str) -> tuple[Index, ...] | None:
-        if name in numbers:
-            return ()
-        if (let := lets.get(name)) is not None:
-            return let.formals if let.dtype == "float" else None
-        value = inputs.get(name)
-        return value.indices if value is not None and value.kind == "float" else None
-
-    return floats
 
 
 def found_first(own: Mapping[str, Let], lets: Lets, name: str) -> Let | None:

@@ -15,7 +15,7 @@ from derive.algebra.poly import as_atom
 from derive.algebra.squares import RobustCenter
 from derive.calculus.adjoint import active_equations
 from derive.kernels.attention import Attentions
-from derive.kernels.axis_patterns import Floats, Short
+from derive.kernels.axis_patterns import Short
 from derive.kernels.normalization import NormalizationPattern
 from derive.kernels.recognise import (
     Pattern,
@@ -31,7 +31,7 @@ from derive.lowering.backward import BackwardInput, lower_backward
 from derive.lowering.forward import Forward, forward_of
 from derive.lowering.ground.group_axes import MeansFrame
 from derive.lowering.ground.value import NeedsFlatGroups
-from derive.lowering.lowering_input import LoweringInput, float_axes, noted_patterns, short_axes
+from derive.lowering.lowering_input import LoweringInput, noted_patterns, short_axes
 from derive.lowering.saved_values import Offer, Statistics
 from derive.program.program import Program, with_first_order
 from derive.program.torch_ir import FunctionCall, names_in, subexpressions
@@ -230,11 +230,9 @@ class _Planner:
         return plain
 
 
-def single_kernels(
-    given: LoweringInput, rows: Callable[[Short, Floats], Sequence[Plain]]
-) -> SingleKernels:
+def single_kernels(given: LoweringInput, rows: Callable[[Short], Sequence[Plain]]) -> SingleKernels:
     """Return these kernels with one result, for the tensors of this operation."""
-    return SingleKernels(rows(short_axes(given.op, given.lets), float_axes(given.op, given.lets)))
+    return SingleKernels(rows(short_axes(given.op, given.lets)))
 
 
 def active(given: LoweringInput) -> set[str]:

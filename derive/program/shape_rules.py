@@ -265,11 +265,6 @@ def mean_where(f: Shape, _: Shape, x: Shape, op: Any, t: Shape, *__: Any) -> Sha
     return sum_where(f, x, op, t)
 
 
-def placed(_: Shape, place: Shape, __: Any, ___: Any, at: Any, size: Any) -> Shape:
-    """Insert an axis of this size into the shape of the positions."""
-    return _put_sizes(place, number(at) % (len(place) + 1), size, taken=0)
-
-
 def index_select(x: Shape, at: Any, index: Shape) -> Shape:
     return _put_sizes(x, _axis_number(x, at), *index)
 

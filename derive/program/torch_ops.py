@@ -332,8 +332,6 @@ _ROWS = (
         *("rt.attention_backward", 3, lambda _, q, k, v, *__: (q, k, v)),
         *(flop_rules.attended_gradients, (5, 6, 7)),
     ),
-    _fresh("rt.nll_loss", shape_rules.like_second, flop_rules.none, absent=((2, 1),), slips=True),
-    _fresh("rt.nll_loss_backward", shape_rules.placed, flop_rules.none, absent=((2, 1),)),
     _scans("cumsum", Alias.FRESH),
     # through exp(x - max x): 0 far below the maximum
     _scans("logcumsumexp", Alias.FRESH, slips=True),
@@ -399,7 +397,7 @@ _MONOTONE = (
 )
 _EXACT = "all any argmax argmin ceil floor frac round sign trunc"
 _ONCE = (
-    "rt.nll_loss rt.nll_loss_backward _log_softmax_backward_data rt.log_softmax_backward "
+    "_log_softmax_backward_data rt.log_softmax_backward "
     "_softmax_backward_data rt.softmax rt.softmax_backward acos asin atan atan2 avg_pool1d "
     "avg_pool2d celu cos cosh elu elu_backward exp expm1 gelu gelu_backward glu hardsigmoid "
     "hardswish hardswish_backward leaky_relu leaky_relu_backward log log1p logsigmoid mean mish "

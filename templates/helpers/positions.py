@@ -121,34 +121,6 @@ def scatter_add_inside(x, dim, index, y):
     return added.narrow(dim, 0, size)
 
 
-def nll_loss(x, chosen, weight, ignored, dim):
-    """nll_loss along any axis: -weight[chosen]*x[chosen], 0 for the ignored class."""
-    shape = chosen.shape
-    if dim != 1:
-        before, size, after = x.shape[:dim], x.shape[dim], x.shape[dim:][1:]
-        rows, columns = before.numel(), after.numel()
-        beside = (rows,) if columns == 1 else (rows, columns)
-        chosen, x = chosen.reshape(beside), x.reshape(rows, size, *beside[1:])
-    call = torch.nn.functional.nll_loss
-    loss = call(x, chosen, weight, ignore_index=ignored, reduction="none")
-    return loss if dim == 1 else torch.ops.aten._unsafe_view(loss, shape)
-
-
-def nll_loss_backward(g, chosen, weight, ignored, dim, size):
-    """The gradient of nll_loss in x, which has this size along dim."""
-    none, dim = g.new_empty(()), dim % (chosen.dim() + 1)
-    before, after = chosen.shape[:dim], chosen.shape[dim:]
-    shape, rows, columns = (*before, size, *after), before.numel(), after.numel()
-    if columns == 1:
-        g, chosen = (t if t.dim() == 1 else t.reshape(rows) for t in (g, chosen))
-        given = none.expand(rows, size), chosen, weight, 0, ignored, none
-        found = torch.ops.aten.nll_loss_backward(g, *given)
-        return found if len(shape) == 2 else found.reshape(shape)
-    g, chosen = (t.reshape(rows, 1, columns) for t in (g, chosen))
-    given = none.expand(rows, size, 1, columns), chosen, weight, 0, ignored, none
-    return torch.ops.aten.nll_loss2d_backward(g, *given).reshape(shape)
-
-
 def narrow(x, at, start, size):
     """x.narrow(at, start, size); raise IndexError where that leaves the axis."""
     if not size:

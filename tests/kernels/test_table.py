@@ -10,7 +10,6 @@ import torch
 from kit.each import each_row
 from kit.texts import rt
 
-from derive import parse
 from derive.check import oracle
 from derive.kernels.table import ATTENTIONS, BACKWARD, FORWARD, KERNELS, NORMALISATIONS
 from derive.memory import imported
@@ -37,20 +36,14 @@ def given(row, seed=0):
 def called(row, tensors, parameters):
     """What the call of the row computes."""
     arguments = {name: Name(name) for name in tensors}
-    arguments |= {name: Literal(number(row, v)) for name, v in parameters.items()}
+    arguments |= {name: Literal(repr(float(v))) for name, v in parameters.items()}
     arguments |= {i.name: Literal(str(n)) for n, i in enumerate(row.places)}
-    arguments |= {"size": Literal("5")}
     code = text(row.code(arguments))
     shaped = {n: torch.as_tensor(t) for n, t in tensors.items()}
     if row.lengths:
         # What has no such axis has one of size 1.
         shaped = {n: t.reshape(1) if not t.ndim else t for n, t in shaped.items()}
     return eval(code, {**OWN, **shaped})
-
-
-def number(row, value):
-    """A parameter: an integer where places are compared with it."""
-    return repr(int(value) if row.shared else float(value))
 
 
 OWN = {"torch": torch, "math": math, "rt": rt}
@@ -129,47 +122,6 @@ def shapes_of(kind, group):
             shape = sum((sizes[i.name] for i in t.axes), ())
             found[t.name] = random.normal(size=shape)
     return found, sum((sizes[i.name] for i in kind.forward.operation.inputs[1].axes), ())
-
-
-@each_row("ignored", (-100, 3))
-@each_row("dim", (0, 1, 2, -1))
-@each_row("weighted", (True, False))
-def test_a_class_is_read_along_any_axis(dim, ignored, weighted):
-    forward, backward = (
-        KERNELS[name] for name in ("nll_loss, unreduced", "nll_loss backward, unreduced")
-    )
-    shapes = {0: "c,n,k", 1: "n,c,k", 2: "n,k,c", -1: "n,k,c"}
-    random = np.random.default_rng(0)
-    sizes = {"n": 4, "k": 3, "c": 5}
-    x = random.normal(size=[sizes[i] for i in shapes[dim].split(",")])
-    t = random.integers(5, size=(4, 3))
-    t[0] = ignored
-    g, w = random.normal(size=(4, 3)), random.normal(size=5) if weighted else None
-    weight = np.ones(5) if w is None else w
-    given = {"x": x, "t": t, "w": weight, "g": g}
-    y = f"where(t[n,k] != ignored, -w[t[n,k]]*x[{shapes[dim].replace('c', 't[n,k]')}], 0)"
-    head = f"op f(x[{shapes[dim]}], t[n,k]: int, w[c], g[n,k]; ignored=-100) -> y, dx"
-    op = parse(
-        f"{head}\ny[n,k] = {y}\n"
-        f"dx[{shapes[dim]}] = where(t[n,k] != ignored, -g[n,k]*w[t[n,k]]*[t[n,k] == c], 0)"
-    )
-    wanted = oracle.outputs(op, given, {"ignored": ignored})
-    for row, name in ((forward, "y"), (backward, "dx")):
-        numbers = {"ignored": ignored, "c": dim, "size": 5}
-        code = text(row.code({n: Literal(str(v)) for n, v in numbers.items()}))
-        tensors = {n: torch.as_tensor(v) for n, v in (given | {"w": w}).items() if v is not None}
-        found = eval(code, {"w": None, **OWN, **tensors})
-        torch.testing.assert_close(found, torch.as_tensor(wanted[name]))
-
-
-@pytest.mark.parametrize("shape", ((0, 4), (3, 4, 0), (2, 0, 4), (0, 4, 2)))
-def test_a_class_is_read_of_nothing(shape):
-    x = torch.zeros(shape)
-    for dim in {1, x.dim() - 1} - {shape.index(0)}:
-        t = torch.zeros([n for k, n in enumerate(shape) if k != dim], dtype=torch.int64)
-        assert rt.nll_loss(x, t, None, -100, dim).shape == t.shape
-        slope = rt.nll_loss_backward(t.float(), t, None, -100, dim, shape[dim])
-        assert slope.shape == x.shape
 
 
 @each_row("share", [1.0, 0.75, 0.0, -0.5])

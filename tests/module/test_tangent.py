@@ -182,11 +182,12 @@ def test_tangents_are_there_where_torchs_own_slip(text, slips):
     assert ("_FDual" in names) == slips
 
 
-@pytest.mark.parametrize(("name", "moves"), [("nll_loss", False), ("huber_loss", True)])
+@pytest.mark.parametrize(("name", "moves"), [("glu", False), ("huber_loss", True)])
 def test_a_kernel_that_slips_gives_way_to_a_formula_without_a_choice(name, moves):
     op = catalog.find(name)
-    assert (own_tangent(op, "none") is not None) == moves
-    assert bool(program_of(op, "none").composed) != moves
+    option = "none" if name == "huber_loss" else None
+    assert (own_tangent(op, option) is not None) == moves
+    assert bool(program_of(op, option).composed) != moves
 
 
 def test_an_output_may_have_the_name_of_an_argument_of_the_code():

@@ -12,16 +12,7 @@ from derive.kernels.table import KERNELS
 from derive.lowering.ground.context import Scope
 from derive.lowering.ground.value import Indices, Value, broadcast, shape_of
 from derive.program.gradient_predication import wanted
-from derive.program.torch_ir import (
-    Code,
-    Dim,
-    FunctionCall,
-    Keyword,
-    Literal,
-    Name,
-    Subscript,
-    literal,
-)
+from derive.program.torch_ir import Code, FunctionCall, Keyword, Literal, Subscript, literal
 
 
 def lower_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
@@ -31,8 +22,6 @@ def lower_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
     oneDNN. Expanded tensors with stride 0 are fine for all of them.
     """
     row = KERNELS[e.name]
-    if row.shared:
-        return _gather_kernel(scope, e, order)
     numbers = {p.name for p in row.operation.parameters}
     order = _with_bound(e, order)
     args: dict[str, Value] = {}
@@ -55,32 +44,6 @@ def lower_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
     scope.note(e.name, row.states)
     left = tuple(i for i in axes if i is None or i not in e.binders)
     return Value(row.code({**codes, **places}), left)
-
-
-def _gather_kernel(scope: Scope, e: Kernel, order: Indices) -> Value:
-    """Return the call of a kernel that reads at a position along one axis."""
-    row = KERNELS[e.name]
-    (i,) = e.along
-    free = {*free_indices(e), i}
-    whole = [j for j in _with_bound(e, order) if j in free]
-    beside = [j for j in whole if j is not i]
-    codes: dict[str, Code] = {"size": Dim(i.extent)}
-    numbers = {p.name for p in row.operation.parameters}
-    axes: dict[str, Indices] = dict.fromkeys(numbers, ())
-    for t in row.operation.inputs:
-        axes[t.name] = [i] if t.name == row.shared else whole if t.axes else beside
-    for name, a in zip(row.arguments, e.args, strict=True):
-        value = scope.lower(a, axes[name])
-        if isinstance(a, Num) and name == row.shared:
-            codes[name] = Literal("None")
-        elif name in numbers:
-            codes[name] = value.code
-        else:
-            codes[name] = scope.frame.expand(value, axes[name], scope.like).code
-    place = scope.frame.place(Value(Name(""), tuple(whole)), i)
-    scope.note(e.name, row.states)
-    left = tuple(j for j in whole if j not in e.binders)
-    return Value(row.code({**codes, row.places[0].name: place}), left)
 
 
 def _with_bound(e: Kernel, order: Indices) -> list[Index]:
