@@ -206,10 +206,11 @@ op f(x[t,n], w[t]) -> y; y[t,n] = w[t]*where(t < size(t) - 1, x[t + 1,n]**3, \
     y = w.unsqueeze(1) * (x ** 3).roll(-1, 0)
 op f(x[n,t]; s=2) -> y; y[n,t] = exp(x[n,(t - s) % size(t)])
     y = x.roll(s, 1).exp()
-        grad_x = (G * y).roll(-s, 1)
+        minus_s = -s
+        grad_x = G.roll(minus_s, 1) * y.roll(minus_s, 1)
 op f(x[n,t]; s=9) -> y; y[n,t] = x[n,(t + s) % size(t)]*x[n,t]
     y = x * x.roll(-s, 1)
-        grad_x = G * x.roll(-s, 1) + (G * x).roll(s, 1)
+        grad_x = G * x.roll(-s, 1) + G.roll(s, 1) * x.roll(s, 1)
 # No code is said, only what it computes.
 op f(x[i,j]) -> y; y[i] = sum[j | j >= i](exp(x[i,j]))
 op f(x[i]) -> y; y[i] = x[i]**(-1/2) + x[i]**(1/2) + 1/x[i]**2

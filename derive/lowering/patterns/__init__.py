@@ -90,7 +90,6 @@ ADDED = (
 PRODUCTS = (
     Pattern("piece", concatenation.product_in_pieces),
     Pattern("zeros outside", concatenation.zero_outside),
-    Pattern("product on a ring", roll.product_on_ring),
     Pattern("scaled branches", branches.scaled_by_branches),
 )
 """Products without deltas."""

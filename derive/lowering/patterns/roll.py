@@ -2,7 +2,6 @@
 
     [i < s] f(i - s + size(i)) + [s <= i] f(i - s)  =  f.roll(s)[i]
     X[(i - s) % size(i)]                            =  X.roll(s)[i]
-    X[(i - s) % size(i)] Y[(i - s) % size(i)]       =  (X Y).roll(s)[i]
     Sum_j X[j] Y[(i - j - s) % size(i)]             =  circular_convolution(X, Y).roll(s)[i]
     Sum_j X[j] Y[(i + j - s) % size(i)]             =  circular_correlation(X, Y).roll(s)[i]
 
@@ -40,7 +39,6 @@ from derive.calculus.guards import without_guards
 from derive.calculus.value_analysis import ValueFacts
 from derive.lowering.ground.axis_order import with_binders
 from derive.lowering.ground.context import Scope
-from derive.lowering.ground.contract import elementwise_product
 from derive.lowering.ground.numbers import whole_divisor
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Added, Indices, Value, broadcast
@@ -125,26 +123,6 @@ def read_ring(scope: Scope, r: AxisRead) -> Value | None:
         return None
     (i,) = steps
     return None if i in r.value.axes else _roll_axis(scope, r.value.at(r.n, i), i, -shift)
-
-
-def product_on_ring(scope: Scope, factors: Sequence[Expr], order: Indices) -> Value | None:
-    """X[(i + s) % n] Y[(i + s) % n] = (X Y).roll(-s)[i]."""
-    for i in order:
-        found: dict[Polynomial, list[tuple[Expr, Expr]]] = {}
-        for f in factors if not i.group else ():
-            if (read := _read_on_ring(scope.frame.bounds, f, i)) is not None:
-                found.setdefault(read[1], []).append((f, read[0]))
-        for place, several in found.items():
-            steps, shift = _steps(place)
-            if len(several) > 1 and steps == {i: 1} and shift is not None:
-                whole, turned = (product_of(x) for x in zip(*several, strict=True))
-                value = _roll_axis(scope, scope.lower(turned, order), i, -shift)
-                rest = [f for f in factors if f not in factors_of(whole)]
-                if value is None or not rest:
-                    return value
-                other = scope.as_float(scope.lower(product_of(rest), order))
-                return elementwise_product(scope.frame, other, scope.as_float(value), order)
-    return None
 
 
 def convolution_on_ring(scope: Scope, s: Summation) -> Value | None:

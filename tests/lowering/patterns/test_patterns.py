@@ -44,7 +44,6 @@ EXAMPLES = {
     "y[t] = sum[k | t<=k](x[k]*prod[l | t<=l and l<k](a[l]))",
     "recurrences of both ends": "op f(x[t], a[t]) -> y\n"
     "y[t] = sum[k | t<=k](x[k]*exp(sum[l | t<=l and l<k](a[l])))",
-    "product on a ring": "op f(x[t], z[t]; s=2) -> y\ny[t] = x[(t+s)%size(t)]*z[(t+s)%size(t)]",
     "recurrence of exponentials": "op f(x[k]) -> y\ny[k] = logsumexp[l | l <= k](x[l])",
     "recurrence of ties": "op f(A[n,k]) -> y\ny[n,k] = amax[l | l<=k](A[n,l])",
     "any of ties": "op f(A[k]) -> y\nm[k] = amax[l | l<=k](A[l])\n"
