@@ -250,12 +250,6 @@ def like_second(_: Any, x: Shape, *__: Any, **___: Any) -> Shape:
     return x
 
 
-def overlap_add(f: Shape, dim: Any, _: Any, __: Any, size: Any) -> Shape:
-    """Replace an axis of windows by one of this size; the last axis is gone."""
-    n = _axis_number(f, dim)
-    return (*f[:n], size, *f[n + 1 : -1])
-
-
 def sum_where(f: Shape, x: Shape, _: Any, t: Shape) -> Shape:
     """Replace the last axis of the summands by the last axes of the bounds."""
     return (*f[:-1], *t[len(x) - 1 :])

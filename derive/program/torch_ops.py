@@ -365,7 +365,6 @@ _ROWS = (
         _scans(f"rt.{name}_ranks", Alias.FRESH, kind="int", flops=flop_rules.sorting)
         for name in ("sort", "first")
     ),
-    _fresh("rt.overlap_add", shape_rules.overlap_add, flop_rules.per_argument_element(0)),
     _fresh("rt.joined_positions", lambda _, *at: shape_rules.broadcast(*at), kind="int"),
     *(
         _fresh(name, *columns, alias=Alias.FRESH_VIEW, **named)

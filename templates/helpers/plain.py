@@ -6,7 +6,6 @@ They take the place of those of the same name in the other files. Read as text b
 
 import torch
 from own import _one_longer, _or_end
-from positions import positions, window
 from scans import sort_ranks
 
 
@@ -32,16 +31,6 @@ def scatter_add_inside(x, dim, index, y):
     """x.scatter_add without what is no position of the axis."""
     added = _one_longer(x, dim).scatter_add(dim, _or_end(index, x.shape[dim]), y)
     return added.narrow(dim, 0, x.shape[dim])
-
-
-def overlap_add(f, dim, step, start, size):
-    """The sum of f[.., k, .., a] at step*k + a + start along dim, of those that are on the axis."""
-    dim, shape = dim % f.dim(), list(f.shape[:-1])
-    at = step * positions(f.shape[dim], f).unsqueeze(1) + positions(f.shape[-1], f)
-    shape[dim] = max(step * (shape[dim] - 1) + f.shape[-1], 0)
-    parts = f.movedim(-1, dim + 1).flatten(dim, dim + 1)
-    whole = f.new_zeros(shape).index_add(dim, at.flatten(), parts)
-    return window(whole, dim, -start, size)
 
 
 def first_ranks(x, dim, count, descending=False):

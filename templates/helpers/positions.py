@@ -4,7 +4,7 @@ import math
 
 import torch
 from along import gather, scatter_add
-from own import _PLAIN, _all_inside, _flat_index, _one_longer, _or_end, unrecorded
+from own import _PLAIN, _all_inside, _flat_index, _one_longer, _or_end
 
 
 def positions(size, x):
@@ -147,18 +147,3 @@ def windows(x, at, start, count, size, step):
     if start or length != x.shape[at]:
         x = window(x, at, start, length)
     return x.unfold(at, size, step).narrow(at, 0, count)
-
-
-def overlap_add(f, dim, step, start, size):
-    """The sum of f[.., k, .., a] at step*k + a + start along dim, of those that are on the axis."""
-    dim, many = dim % f.dim(), (f.shape[dim], f.shape[-1])
-    shape = list(f.shape[:-1])
-    shape[dim] = max(step * (many[0] - 1) + many[1], 0)
-    if unrecorded(f) and all(many):
-        whole = torch.ops.aten.unfold_backward(f, shape, dim, many[1], step)
-    else:
-        at = step * positions(many[0], f).unsqueeze(1) + positions(many[1], f)
-        whole = f.new_zeros(shape).index_add(
-            dim, at.flatten(), f.movedim(-1, dim + 1).flatten(dim, dim + 1)
-        )
-    return window(whole, dim, -start, size)

@@ -92,8 +92,6 @@ rt.circular_correlation(x, y, 1); rt.sum_while_equal(x, y, 0);
 rt.sum_while_equal(alone, alone, 1); rt.sort_ranks(x, 0); rt.sort_ranks(alone, 1, descending=True);
 rt.joined_positions((3, 4), at, at);
 rt.joined_positions((9,), far);
-rt.overlap_add(long, 1, 1, 0, 4);
-rt.overlap_add(x.unsqueeze(1), 0, 2, -1, 5);
 rt.windows(x, 1, -1, 5, 3, 1); rt.windows(x, 1, 0, 2, 3, 1); rt.any_where(x, "<", y);
 rt.any_where(alone, "<", alone); rt.count_where(x, "<", y); rt.sum_where(x, x, ">=", y);
 rt.sum_where(alone, alone, ">=", alone);

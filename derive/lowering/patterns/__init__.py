@@ -18,7 +18,6 @@ from derive.lowering.patterns import (
     digits,
     equality_masks,
     orders,
-    overlap,
     reads,
     recurrences,
     roll,
@@ -56,7 +55,6 @@ MEANS = (Pattern("pooling", convolution_calls.pooled),)
 PLACED = (
     Pattern("condition on numbers", scatter_elements.only_if),
     Pattern("transposed convolution", convolution_calls.transposed_convolution),
-    Pattern("overlapping windows", overlap.overlapping_windows),
 )
 """Sums of a product with deltas."""
 

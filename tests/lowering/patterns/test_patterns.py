@@ -72,9 +72,6 @@ EXAMPLES = {
     "any of one side of a bound": (
         "op f(x[l], b[k], v[k]) -> y\ny[k] = where(any[l](x[l] >= b[k]), v[k]**2, 0)"
     ),
-    "overlapping windows": (
-        "op f(k[t,a], x[u]; size(a)=3) -> y\ny[t] = sum[a | t + a < size(u)](k[t,a]*x[t+a])"
-    ),
     "ring read": "op f(x[n,t]; s=1) -> y\ny[n,t] = x[n,(t - s) % size(t)]**2",
     "scaled branches": "op f(x[i]; a=0.3) -> y\ny[i] = where(x[i] > 1, x[i], a*x[i])",
     "run by digits": "op f(w[(t d)], a[t], b[d]) -> y\ny[t,d] = w[(d t)]*a[t]*b[d]",
