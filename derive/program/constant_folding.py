@@ -2,7 +2,6 @@
 
     min(4 - 1, 3)            3
     a if 1 != 0 else b       a
-    m & m                    m
     where(m, where(m, a, 0), c)   where(m, a, c)
 
 Only integers are folded: a quotient or a root keeps the rounding of torch and Python.
@@ -25,7 +24,6 @@ from derive.program.torch_ir import (
     Literal,
     MethodCall,
     Unary,
-    joined,
     literal,
     operands,
 )
@@ -59,8 +57,6 @@ def _folded(code: Code) -> Code:
             return _fold_binary(code, op)
         case Binary("and" | "or" as op, left, right):
             return _fold_truth(code, op, left, right)
-        case Binary("&" | "|" as op):
-            return _drop_repeated_operands(code, op)
         case Unary("~", Unary("~", operand)):
             return operand
         case MethodCall(MethodCall(x, "unsqueeze", (at,)), "squeeze", (again,)) if at == again:
@@ -116,13 +112,6 @@ def _fold_truth(code: Code, op: str, left: Code, right: Code) -> Code:
     if other in (left, right):
         return other
     return left if right is neutral else code
-
-
-def _drop_repeated_operands(code: Code, op: str) -> Code:
-    """Return a & b & a as a & b."""
-    every = list(operands(code, op))
-    distinct = dict.fromkeys(every)
-    return code if len(distinct) == len(every) else joined(op, distinct)
 
 
 def _fold_extremum(name: str, args: Iterable[Code]) -> Code:

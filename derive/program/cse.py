@@ -41,7 +41,7 @@ from derive.program.torch_ir import (
     subexpressions,
     text,
 )
-from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+from derive.program.torch_ops import torch_op
 from derive.program.torch_printer import fits, is_long, is_short
 
 VALUE = "generated_value"
@@ -84,7 +84,7 @@ def tidy(
     fresh = {*taken, *(line.name for line in lines)}
     used = live(lines, [line.name for line in lines if line.kept])
     lines = [line.having(folded(line.code)) for line in compress(lines, used)]
-    lines = _reduced_once(_plain_where_shared(lines))
+    lines = _reduced_once(lines)
     inlined = [line.having(asked_once(folded(line.code))) for line in _inline(lines)]
     shared = _share_repeats(inlined, fresh, repeatable or _is_cheap)
     result = renumbered(named_once(shared), lines, taken)
@@ -112,27 +112,6 @@ def _join_lines(lines: Sequence[Line], given: Sequence[Line]) -> list[Line]:
     return list(result.values())
 
 
-def _plain_where_shared(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with C + c*(A @ B) expanded from one call if A @ B occurs elsewhere too."""
-    count = Counter[Code]()
-    for part, n in chain.from_iterable(occurrences(line.code).items() for line in lines):
-        count[_product_in(part) or part] += n
-
-    def plain(code: Code) -> Code:
-        return substitution.replace(code, spelled)
-
-    def spelled(code: Code) -> Code | None:
-        match code, _product_in(code):
-            case FunctionCall(_, (total, _, _, Keyword(_, alpha))), Code() as product:
-                if count[product] > 1:
-                    size = Literal(text(alpha).removeprefix("-"))
-                    op = "+" if size is alpha else "-"
-                    return Binary(op, plain(total), Binary("*", size, plain(product)))
-        return None
-
-    return [line.having(plain(line.code)) for line in lines]
-
-
 def _reduced_once(lines: Sequence[Line]) -> list[Line]:
     """Return the lines with one reduction for x.sum(d, keepdim=True) and x.sum(d)."""
     parts = set(chain.from_iterable(subexpressions(line.code) for line in lines))
@@ -145,14 +124,6 @@ def _reduced_once(lines: Sequence[Line]) -> list[Line]:
             both[plain] = MethodCall(whole, "squeeze", (place,))
             both[MethodCall(plain, "unsqueeze", (place,))] = whole
     return [line.having(replaced(line.code, both)) for line in lines]
-
-
-def _product_in(code: Code) -> Code | None:
-    """Return A @ B of a call for C + c*(A @ B), else None."""
-    match code:
-        case FunctionCall(name, (_, a, b, _)) if name in ADDED_PRODUCTS.values():
-            return Binary("@", a, b)
-    return None
 
 
 def renumbered(lines: list[Line], given: Sequence[Line], taken: set[str]) -> list[Line]:

@@ -25,7 +25,6 @@ FOLDED = {
         "a if n else b",
     ),
     "a test that fails": (Conditional(Binary("and", n, torch_code("3 < 3")), a, b), "b"),
-    "a mask": (torch_code("m & n & m"), "m & n"),
     "a choice in a choice": (where(m, where(m, a, literal(1)), b), "torch.where(m, a, b)"),
     "a choice beside a choice": (where(m, a, where(m, literal(1), n)), "torch.where(m, a, n)"),
     "a tensor that is left out": (

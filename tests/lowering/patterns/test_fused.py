@@ -27,7 +27,7 @@ CODE = {
     "y[i,j] = C[i,j] + 2*sum[k](A[i,k]*B[k,j]) - 3*sum[k](A[i,k]*D[k,j])": None,
 }
 PLAIN = {
-    # No number; a parameter, which may be 0; other axes; the product wanted by itself.
+    # No number; a parameter, which may be 0; other axes.
     "op f(A[i,k], B[k,j], C[j]) -> y\ny[i,j] = sum[k](A[i,k]*B[k,j]) + C[j]": "y = A @ B + C",
     "op f(A[i,k], B[k,j], C[i,j]; alpha=2) -> y\ny[i,j] = C[i,j] + alpha*sum[k](A[i,k]*B[k,j])": (
         "y = C + alpha * (A @ B)"
@@ -37,10 +37,6 @@ PLAIN = {
     "op f(A[b,i,k], B[b,k], C[i]) -> y\ny[b,i] = C[i] - 2*sum[k](A[b,i,k]*B[b,k])": None,
     "op f(A[*p,i,k], B[*p,k,j], C[j]) -> y\ny[*p,i,j] = C[j] - 2*sum[k](A[*p,i,k]*B[*p,k,j])": None,
     "op f(A[i,k], B[k,j]) -> y\ny[i,j] = 1 - 2*sum[k](A[i,k]*B[k,j])": "y = 1 - 2 * (A @ B)",
-    "op f(A[i,k], B[k,j], C[i,j]) -> y\n"
-    "y[i,j] = tanh(C[i,j] - 2*sum[k](A[i,k]*B[k,j])) + sin(sum[k](A[i,k]*B[k,j]))": (
-        "y = u.sin() + u2.tanh()"
-    ),
 }
 
 
