@@ -59,23 +59,24 @@ class _GlobalResponseNorm(torch.autograd.Function):
         if G is None:
             return (None,) * 4
         input, weight, norm, G = rt.widened(*ctx.saved_tensors, G)
+        eps = ctx.eps
+        s_shape = ctx.s_shape
         input_shape = ctx.input_shape
         grad_input = grad_weight = grad_bias = None
         first_order = rt.unrecorded(G)
         reuse = rt.reuse(G) if first_order else torch.ops.aten
-        s_size = math.prod(ctx.s_shape)
-        G = G.reshape((input_shape[0], s_size, input_shape[-1]))
+        G = G.reshape((input_shape[0], math.prod(s_shape), input_shape[-1]))
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
-            input = input.reshape((input_shape[0], s_size, input_shape[-1]))
+            input = input.reshape((input_shape[0], math.prod(s_shape), input_shape[-1]))
             if not first_order:
                 norm = input.square().sum(1).sqrt()  # norm[n,c]
-            eps_plus_mean_of_norm = ctx.eps + norm.mean(1, keepdim=True)
+            eps_plus_mean_of_norm = eps + norm.mean(1, keepdim=True)
             share = norm / eps_plus_mean_of_norm  # share[n,c]
             sum_of_G_input = (G * input).sum(1)
         if ctx.needs_input_grad[0]:
             grad_share = weight * sum_of_G_input  # grad_share[n,c]
             grad_share_difference = grad_share / eps_plus_mean_of_norm - (
-                (grad_share * share).sum(1) / (ctx.eps * input.shape[2] + norm.sum(1))
+                (grad_share * share).sum(1) / (eps * input.shape[2] + norm.sum(1))
             ).unsqueeze(1)
             grad_input = reuse.addcmul(
                 (1 + weight * share).unsqueeze(1) * G,

@@ -72,10 +72,13 @@ class _Glu(torch.autograd.Function):
         input, G = rt.widened(*ctx.saved_tensors, G)
         p_shape = ctx.p_shape
         input_shape = input.shape
-        p_size = math.prod(p_shape)
-        q_size = math.prod(ctx.q_shape)
-        input = input.reshape((p_size, 2, input_shape[len(p_shape)] // 2, q_size))
-        G = G.reshape((p_size, input_shape[len(p_shape)] // 2, q_size))
+        half_input_size = input_shape[len(p_shape)] // 2
+        input = input.reshape(
+            (math.prod(p_shape), 2, half_input_size, math.prod(ctx.q_shape))
+        )
+        G = G.reshape(
+            (math.prod(p_shape), input_shape[len(p_shape)] // 2, math.prod(ctx.q_shape))
+        )
         halves = input  # halves[*p,t,k,*q]
         grad_input = torch.ops.aten.glu_backward(G.unsqueeze(1), halves, 1)
         grad_input = grad_input.reshape(input_shape)

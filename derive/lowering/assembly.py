@@ -17,7 +17,6 @@ from derive.lowering.layout_conversion import (
     enter_layout,
     leave_layout,
     lines_read,
-    multiplied_once,
     own_shapes,
     resolve_sizes,
     shapes_before,
@@ -189,8 +188,7 @@ def assign_precision(body: Body) -> Body:
 def share_subexpressions(body: Body) -> Body:
     """A repeat or a part of a long expression gets a name; a name that is read once goes."""
     reserved = body.spec.given.taken()
-    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, reserved | NAMES)))
+    return replace(body, lines=tuple(tidy(body.lines, reserved | NAMES)))
 
 
 @as_pass
@@ -227,8 +225,7 @@ def read_by_subscripts(body: Body) -> Body:
 def share_long_terms(body: Body) -> Body:
     """What is long or a reduction, and computed twice, gets a name; all else stands in its line."""
     reserved = body.spec.given.taken()
-    lines = multiplied_once(body.spec.border, list(body.lines), reserved)
-    return replace(body, lines=tuple(tidy(lines, set(reserved), is_brief)))
+    return replace(body, lines=tuple(tidy(body.lines, set(reserved), is_brief)))
 
 
 @as_pass

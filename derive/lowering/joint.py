@@ -19,7 +19,6 @@ from derive.lowering.layout_conversion import (
     enter_layout,
     leave_layout,
     lines_read,
-    multiplied_once,
     own_shapes,
     resolve_sizes,
     shapes_before,
@@ -146,7 +145,7 @@ def _in_halves(
     after = [line for line in entry if line not in before]
     taken = given.taken()
     whole = own_shapes([*before, *first, *after, *second], plain)
-    return _halves(tidy(multiplied_once(border, whole, taken), taken), outputs)
+    return _halves(tidy(whole, taken), outputs)
 
 
 def _on_tensors(codes: Mapping[str, Code], plain: set[str]) -> dict[str, Code]:

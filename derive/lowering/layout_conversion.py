@@ -23,7 +23,7 @@ from derive.lowering.keepdim import kept_place
 from derive.notation.operation import Equation, KeepDim, Operation
 from derive.notation.split import is_plain, split_axes
 from derive.program.argument_types import SizeFormulas
-from derive.program.cse import VALUE, Line, numbered
+from derive.program.cse import Line
 from derive.program.torch_ir import (
     Attribute,
     Code,
@@ -34,7 +34,6 @@ from derive.program.torch_ir import (
     Unary,
     literal,
     names_in,
-    occurrences,
     replaced,
     subexpressions,
     text,
@@ -317,23 +316,6 @@ def resolve_sizes(
     groups = border.shapes.groups if named else {}
     given = border.shapes.extents, frame, sources, kept, groups, border.shapes.used
     return _mapped(lines, ShapeSources(*given).resolve)
-
-
-def multiplied_once(border: Border, lines: list[Line], taken: Iterable[str]) -> list[Line]:
-    """Return the lines with the size of a group hoisted if it is computed more than once."""
-    if not border.is_crossed:
-        return lines
-    names = {*taken, *(x.name for x in lines), *(n for x in lines for n in names_in(x.code))}
-    counted = Counter[Code]()
-    for x in lines:
-        found = occurrences(x.code).items()
-        counted.update({c: n for c, n in found if getattr(c, "name", "") == "math.prod"})
-    for code in [c for c, n in counted.items() if n > 1]:
-        first = next(n for n, x in enumerate(lines) if code in subexpressions(x.code))
-        size = Line(numbered(VALUE, names), code, kept=False)
-        lines = replaced_in_lines(lines, {code: Name(size.name)})
-        lines.insert(first, size)
-    return lines
 
 
 def own_shapes(lines: Sequence[Line], tensors: Iterable[str]) -> list[Line]:

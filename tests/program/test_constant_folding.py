@@ -79,14 +79,6 @@ def test_positions_of_an_axis_whose_size_is_given_are_asked_nothing():
     assert all(map(torch.allclose, found, wanted))
 
 
-def test_the_size_of_a_group_is_multiplied_once():
-    code = source(
-        parse("op f(x[*p,n], y[*p,n,m]) -> z\nz[*p,m] = sum[n](x[*p,n]*y[*p,n,m])/size(n)")
-    )
-    for part in code.split("\n\n"):
-        assert part.count("math.prod(p_shape)") <= 1
-
-
 def test_a_question_is_asked_once_on_the_way():
     p, x = Name("p"), Name("x")
     positive, log = Binary(">", p, literal(0)), FunctionCall("math.log", (p,))
