@@ -155,10 +155,7 @@ class Arguments:
         return power(found, exponent)
 
     def _product(self, pattern: Term, target: Term, found: Found) -> Iterator[Found]:
-        """Bind factors one by one, or match c*number*tensor to all numbers and one other factor.
-
-        A factor that is not an argument itself is bound first, to any factor.
-        """
+        """Bind factors one by one: one that is not an argument itself is bound first."""
         if pattern.binders:
             return
         if pattern.coef == target.coef and not target.binders:
@@ -171,16 +168,6 @@ class Arguments:
                             _without_factor(pattern, f), _without_factor(target, g), extended
                         )
                 return
-        names = [name for f in pattern.factors if (name := self.of(f)) is not None]
-        numbers = [n for n in names if n in self.numbers]
-        own = [n for n in names if n in self.tensors]
-        if len(pattern.factors) == len(names) == 2 and len(numbers) == 1:
-            beside = [f for f in target.factors if not tensors(f) and not free_indices(f)]
-            rest = [f for f in target.factors if f not in beside]
-            number = poly([make_term(target.coef / pattern.coef, (), beside)])
-            whole = poly([make_term(Fraction(1), target.binders, rest)])
-            for extended in self._bound(numbers[0], number, found):
-                yield from self._bound(own[0], whole, extended)
 
 
 def _without_factor(t: Term, factor: Expr) -> Poly:

@@ -37,7 +37,7 @@ from derive.program.torch_ir import (
     subexpressions,
     values_in,
 )
-from derive.program.torch_ops import ADDED_PRODUCTS, torch_op
+from derive.program.torch_ops import torch_op
 from derive.program.types import Types
 
 Number = Fraction | Code
@@ -126,8 +126,6 @@ class Absence:
                 return self._combined(code, self.without(left), self.without(right))
             case MethodCall(FunctionCall("torch.where", args) as chosen, "sum", dims):
                 return self._counted(chosen, args, dims)
-            case FunctionCall(name, (total, a, b, *more)) if name in ADDED_PRODUCTS.values():
-                return self._added(code, total, Binary("@", a, b), more)
             case FunctionCall(_, args) if torch_op(code).absent:
                 return self._of_kernel(code, args)
             case Conditional(test, then, other) if not self.reads(test):
@@ -229,17 +227,6 @@ class Absence:
                 if self.without(ones) == Uniform(Fraction(1)):
                     return self._of_shape(MethodCall(x, "sum", (place,)), code)
         return None
-
-    def _added(
-        self, code: Code, total: Code, product: Code, more: list[Code]
-    ) -> Code | Uniform | None:
-        """Return total + alpha*product without a total of 0."""
-        if any(map(self.reads, (product, *more))) or self.without(total) != Uniform(Fraction(0)):
-            return None
-        for keyword in more:
-            assert isinstance(keyword, Keyword)
-            product = Binary("*", keyword.value, product)
-        return self._of_shape(product, code)
 
     def _chosen(
         self, code: Code, test: Code, then: Code | Uniform, other: Code | Uniform

@@ -3,7 +3,6 @@
 import pytest
 
 from derive import parse
-from derive.algebra.poly import constant
 from derive.calculus.build_lets import flatten_operation
 from derive.kernels.kernel_spec import as_poly, expand_names
 from derive.kernels.unify import Arguments
@@ -40,11 +39,3 @@ def test_what_no_argument_makes_is_not_found():
     assert bound("y = erf(x)", "y[i] = exp(a[i])") is None
     assert bound("y = x**2", "y[i] = a[i]**3") is None
     assert bound("y = erf(x)", "y = erf(2) + 0*a") is None
-
-
-def test_a_number_is_told_from_a_tensor():
-    text = "op f(x; t=1) -> y\ny = exp(t*x)"
-    arguments = Arguments(frozenset("x"), frozenset("t"))
-    found = next(arguments.bind(flat(text), flat("y[i] = exp(3*a[i])"), {}))
-    assert found["t"] is constant(3)
-    assert found["x"] is flat("y[i] = a[i]")
