@@ -35,7 +35,6 @@ from derive.calculus.guards import bounds_of
 from derive.calculus.lets import Let, Lets, is_named_sum
 from derive.calculus.ratio_rules import quotient_rules
 from derive.calculus.ring import ring_rule
-from derive.calculus.softmax import with_values_named
 from derive.calculus.symmetry import symmetry_rule
 from derive.calculus.value_analysis import ValueFacts
 from derive.notation.operation import Operation
@@ -166,7 +165,7 @@ def differentiate(
     for let, name in zip(reversed(given), reversed(names), strict=True):
         if let.name not in raw and let.name not in wanted:
             continue
-        adjoint = sweep.finished(let.name, name, let.formals, made)
+        adjoint = sweep.finished(let.name, name, let.formals)
         is_wanted = let.name in wanted
         opened = _is_copy(adjoint) or (not is_wanted and _is_product_adjoint(lets, adjoint))
         sweep.keep([adjoint] if is_wanted or not opened else [], {} if let.name in added else made)
@@ -175,7 +174,7 @@ def differentiate(
     gradients = []
     for tensor in inputs if wrt is None else [name for name in inputs if name in wrt]:
         name = lets.derived_name(tensor, f"grad_{lets.display_name(tensor)}")
-        gradients.append(sweep.finished(tensor, name, _plain_indices(inputs[tensor]), {}))
+        gradients.append(sweep.finished(tensor, name, _plain_indices(inputs[tensor])))
     adjoints, bounds = tuple(sweep.adjoints), bounds_of(op)
     return Backward(lets, cotangents, adjoints, tuple(gradients), wanted, bounds, frozenset(added))
 
@@ -206,17 +205,14 @@ class _Sweep:
         self.adjoints += adjoints
         made |= {a.name: a.as_let() for a in adjoints}
 
-    def finished(
-        self, tensor: str, name: str, formals: tuple[ex.Index, ...], made: dict[str, Let]
-    ) -> Adjoint:
+    def finished(self, tensor: str, name: str, formals: tuple[ex.Index, ...]) -> Adjoint:
         """The adjoint of a tensor, with its deltas eliminated."""
         at(f"the gradient of {self.lets.display_name(tensor)}")
-        values, log = NamedValues(self.lets, tensor), self.logs.get(tensor, [])
+        log = self.logs.get(tensor, [])
         total, pulled = self.raw.get(tensor, ZERO), self.pulled.get(tensor, [])
         before = to_tree(total) if not pulled else ex.sum_of(pulled)
         rule = Step("chain rule", "∂L/∂X[i] = Σⱼ ∂L/∂F[j]·∂F[j]/∂X[i]", before, total)
-        body, steps = finish((name, formals), total, rule, self.rules, log, values)
-        self.keep(values.found, made)
+        body, steps = finish((name, formals), total, rule, self.rules, log)
         steps = StepLog(tuple(steps), taken=self.taken.get(tensor))
         return Adjoint(tensor, name, formals, body, steps)
 
@@ -309,38 +305,12 @@ def _slope_guards(lets: Lets, adjoint: Adjoint, positions: Sequence[ex.Index], s
     return substitute(guard, dict(zip(adjoint.formals, positions, strict=True)))
 
 
-@dataclass
-class NamedValues:
-    """Names for the argument of a softmax, which its gradient compares with its mean."""
-
-    lets: Lets
-    tensor: str
-    found: list[Adjoint] = field(default_factory=list)
-
-    def named(self, p: Poly, formals: tuple[ex.Index, ...], rules: Rules, log: Log) -> Poly:
-        """p with a name for Y where it is P*(Y - Sum_k P*Y), and Y is a sum."""
-        while (found := with_values_named(self.lets, p, formals, f"@{self.tensor}~")) is not None:
-            _, whole = found
-            name = self.lets.derived_name(
-                self.tensor, f"value_{self.lets.display_name(self.tensor)}"
-            )
-            new, _ = with_values_named(self.lets, p, formals, name) or found
-            log.append(Step("name", "Y − Σₖ P·Y: both are of the same numbers", p, new))
-            own: Log = []
-            body = simplify(whole, rules, own)
-            steps = StepLog(tuple(with_subject((name, formals), own)))
-            self.found.append(Adjoint(name, name, formals, body, steps))
-            p = new
-        return p
-
-
 def finish(
     subject: tuple[str, tuple[ex.Index, ...]],
     p: Poly,
     rule: Step,
     rules: Rules,
     before: Sequence[Step],
-    values: NamedValues,
 ) -> tuple[Poly, StepLog]:
     """Eliminate the deltas of p, simplify, and fold the forward's names; return it with its steps.
 
@@ -348,7 +318,7 @@ def finish(
     """
     log: Log = [rule]
     p = eliminate_deltas(p, [r for r in rules if r in DELTA_RULES], log)
-    p = simplify(values.named(p, subject[1], rules, log), rules, log)
+    p = simplify(p, rules, log)
     p = without_rectified(p, log)
     return p, StepLog((*before, *with_subject(subject, log)))
 

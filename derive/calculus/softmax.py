@@ -323,27 +323,3 @@ def _compared_values(p: Poly, t: Term, k: Index, value: _Sum) -> Iterator[tuple[
 def is_compared(lets: Lets, p: Poly, t: Term) -> bool:
     """True if the term has the mean of a value that another term of p reads."""
     return any(True for k, value in _means(lets, t) for _ in _compared_values(p, t, k, value))
-
-
-def with_values_named(
-    lets: Lets, p: Poly, formals: Sequence[Index], name: str
-) -> tuple[Poly, Poly] | None:
-    """(p with a name for Y, and Y), where p is P*(Y - Sum_k P*Y) and Y a sum over ``formals``."""
-    for t in p.terms:
-        for k, value in _means(lets, t):
-            for u, at, there in _compared_values(p, t, k, value):
-                whole = poly([make_term(Fraction(1), *there)])
-                if there[0] and free_indices(whole) == frozenset(formals):
-                    here = Access(name, tuple(formals))
-                    mean = Access(name, tuple(k if i is at else i for i in formals))
-                    terms = (x for x in p.terms if x is not t and x is not u)
-                    named = (_sum_to_name(u, there, here), _sum_to_name(t, value, mean))
-                    return poly([*terms, *named]), whole
-    return None
-
-
-def _sum_to_name(t: Term, gone: _Sum, name: Expr) -> Term:
-    """t with one of its sums replaced by a name."""
-    binders, factors = gone
-    rest = [f for f in t.factors if f not in factors]
-    return make_term(t.coef, [i for i in t.binders if i not in binders], [*rest, name])

@@ -16,7 +16,6 @@ from derive.budget import at
 from derive.calculus.adjoint import (
     Adjoint,
     Backward,
-    NamedValues,
     active_equations,
     finish,
     unit_axes,
@@ -61,10 +60,7 @@ def differentiate_forward(
         partial, log = tangent_of_let(lets, let, names), Log()
         rule = Step("tangent", "dF[j] = Σᵢ ∂F[j]/∂X[i]·dX[i]", partial, partial)
         folded = simplify(partial, (masked,), log)
-        values = NamedValues(lets, let.name)
-        body, steps = finish(subject, folded, rule, rules, with_subject(subject, log), values)
-        made |= {a.name: a.as_let() for a in values.found}
-        found += values.found
+        body, steps = finish(subject, folded, rule, rules, with_subject(subject, log))
         if body.terms or let.name in wanted:
             found.append(Adjoint(let.name, *subject, body, steps))
             made[subject[0]] = found[-1].as_let()

@@ -82,13 +82,3 @@ def test_a_sum_that_has_the_position_itself_is_no_value_of_a_mean():
     op = parse("op f(v[l], g[k], m[k]: bool) -> y\ny[l,k] = [m[k]]*(softmax[l](v[l])*g[k])")
     assert "value" not in str(derivation(op).gradients["v"])
     assert not [c for c in checks_of(op, load(op)) if not c.ok]
-
-
-def test_values_that_are_sums_have_a_name():
-    op = parse(
-        "op f(Q[t,d], K[s,d], V[s,e]) -> Y\n"
-        "Y[t,e] = sum[s](softmax[s](sum[d](Q[t,d]*K[s,d]))*V[s,e])"
-    )
-    text = str(derivation(op))
-    assert "value_scores[t,s] = Σₑ G[t,e]·V[s,e]" in text
-    assert text.count("value_scores[t,s′]") == 1
