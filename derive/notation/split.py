@@ -30,7 +30,7 @@ from derive.algebra.expr import (
     walk,
 )
 from derive.algebra.reductions import POSITIONS
-from derive.algebra.substitution import fresh, replace_inside_out, substitute
+from derive.algebra.substitution import fresh, replace_inside_out
 from derive.errors import LoweringError
 from derive.notation.operation import AxisOf, Equation, Extent, KeepDim, Operation, declared_axes
 from derive.notation.ranges import ordered
@@ -285,8 +285,6 @@ class _SplitBody:
             case Reduce(kind, indices, body, condition):
                 condition = None if condition is None else self.value(condition)
                 every = tuple(i for index in indices for i in self.whole(index))
-                if kind in POSITIONS and len(every) > 1:
-                    return _composite_argmax(kind, every, self.value(body), condition)
                 return Reduce(kind, every, self.value(body), condition)
         mapped: Expr = e.map(self.value)
         return mapped
@@ -392,21 +390,6 @@ def _exact_digits(
         return None
     rest = _exact_digits(total(above) if above else num(0), front, sizes, whole)
     return None if rest is None else [*rest, digit]
-
-
-def _composite_argmax(
-    kind: str, indices: Sequence[Index], body: Expr, condition: Expr | None
-) -> Expr:
-    """Return argmax over (t d): the first t whose row has the maximum, then the first d in it."""
-    first, *rest = indices
-    if not rest:
-        return Reduce(kind, (first,), body, condition)
-    best = Reduce(kind.replace("arg", "a"), tuple(rest), body, condition)
-    row = Reduce(kind, (first,), best)
-    inside = substitute(body, {first: row})
-    where = None if condition is None else substitute(condition, {first: row})
-    column = _composite_argmax(kind, rest, inside, where)
-    return Add((Mul((row, *(Size(i.extent) for i in rest))), column))
 
 
 # ------------------------------------------------------------------------------------ original axes
