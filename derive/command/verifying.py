@@ -72,13 +72,10 @@ def verify(
     The table has one row per operation and one column per check.
     """
     from derive.command.build import checked
-    from derive.command.transactions import settle
 
     hush(quiet)
     columns = _columns(all_, check or [])
     project = find_project(Path.cwd())
-    if project is not None:
-        settle(project.out)
     found = [lookup(name, project, limit) for name in names or ()]
     if not names and project is not None:
         found = list(operations_of(project.specs, limit).values())
@@ -144,15 +141,12 @@ def compare(
     from derive.check.inputs import sizes_of
     from derive.command.build import text_of
     from derive.command.lines import comparison_as_json, comparison_title
-    from derive.command.transactions import settle
 
     hush(quiet)
     project = find_project(Path.cwd())
     one = lookup(name, project, limit)
     sizes = sizes_of(size or ())
     need_torch()
-    if project is not None:
-        settle(project.out)
     path = module_of(one, project)
     module = None if path is None else (shown(path), text_of(path))
     found = []

@@ -16,7 +16,6 @@ from derive.command.console import (
     print_differences,
     print_generated,
     print_json,
-    print_note,
     progress,
     shown,
 )
@@ -75,34 +74,32 @@ def generate(
         watch(lambda: project_files(Path.cwd(), map(str, specs or ())))
         return
     from derive.command.modules import files_of, refuse_foreign, write
-    from derive.command.transactions import alone
 
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
     inlined = _standalone(standalone, project)
-    with alone(folder, print_note):
-        operations = _wanted(specs, project, limit)
-        refuse_foreign(folder, files_of(dict.fromkeys(operations, ""), inlined))
-        if not no_verify:
-            need_torch()
-        from derive.command.module_options import build_requests, scheduled
+    operations = _wanted(specs, project, limit)
+    refuse_foreign(folder, files_of(dict.fromkeys(operations, ""), inlined))
+    if not no_verify:
+        need_torch()
+    from derive.command.module_options import build_requests, scheduled
 
-        index = scheduled(blocks or (), operations)
-        asked_of = build_requests(folder, operations, index, save, inlined, style)
-        modules, failures = _modules(asked_of, keep_going)
-        for module in modules:
-            warn(module.warnings)
-        if not no_verify:
-            modules, wrong = _verified(modules)
-            failures += wrong
-        written: list[Path] = []
-        removed: list[Path] = []
-        if keep_going or not failures:
-            texts = {m.operation.name: m.text for m in modules}
-            files = files_of(texts, inlined) if texts or not failures else {}
-            asked = None if specs else files_of(dict.fromkeys(operations, ""), inlined)
-            written, removed = write(folder, files, asked)
+    index = scheduled(blocks or (), operations)
+    asked_of = build_requests(folder, operations, index, save, inlined, style)
+    modules, failures = _modules(asked_of, keep_going)
+    for module in modules:
+        warn(module.warnings)
+    if not no_verify:
+        modules, wrong = _verified(modules)
+        failures += wrong
+    written: list[Path] = []
+    removed: list[Path] = []
+    if keep_going or not failures:
+        texts = {m.operation.name: m.text for m in modules}
+        files = files_of(texts, inlined) if texts or not failures else {}
+        asked = None if specs else files_of(dict.fromkeys(operations, ""), inlined)
+        written, removed = write(folder, files, asked)
     if json_:
         print_json(
             {
@@ -131,12 +128,10 @@ def check(
 ) -> None:
     """Check that generated modules match their specs."""
     from derive.command.modules import compare, files_of
-    from derive.command.transactions import settle
 
     hush(quiet)
     project = find_project(Path.cwd())
     folder = folder_of(out, project)
-    settle(folder)
     inlined = _standalone(standalone, project)
     operations = _wanted(specs, project, limit)
     from derive.command.module_options import build_requests

@@ -1,20 +1,16 @@
-"""The folder of modules: whose a file is, all files or none, one generator at a time."""
+"""The folder of modules: whose a file is, all files or none."""
 
 import errno
 import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from kit.command import derive
 
-from derive.command import parallel, transactions
+from derive.command import parallel
 from derive.command.ownership import ours
 from derive.errors import DeriveError
 from derive.module.docstrings import title
@@ -202,100 +198,22 @@ def test_a_full_disk_leaves_no_new_folder(project, monkeypatch):
     assert names(project) == NAMES
 
 
-class Killed(BaseException):
-    """What a kill is where the process has to live on: nothing that comes after it is done."""
-
-
-@pytest.mark.parametrize("moves", [0, 1, 2])
-def test_what_was_ready_is_completed_by_whoever_comes_next(moves, project, monkeypatch):
-    """Killed between two moves the folder is mixed, and a check completes it."""
-    (project / "ops.derive").write_text(OTHER.split("op total")[0])
-    moved = []
-    replace = os.replace
+def test_what_was_killed_between_two_files_is_completed_by_the_next_run(project, monkeypatch):
+    (project / "ops.derive").write_text(OTHER)
+    replace, moved = os.replace, []
 
     def once(*paths: str) -> None:
-        if len(moved) == moves:
-            raise Killed
+        if moved:
+            raise KeyboardInterrupt
         moved.append(paths)
         replace(*paths)
 
-    texts = {"__init__.py": b"x", "scaled.py": b'"""'}
-    texts = {name: held(project)[name] + b"# new\n" for name in texts}
     with monkeypatch.context() as patch:
-        patch.setattr(os, "replace" if moves < 2 else "unlink", once if moves < 2 else killed)
-        with pytest.raises(Killed):
-            transactions.replace(project / "gen", texts, ["total.py"])
-    assert ".gen.derive-ready" in names(project)
-    (project / "gen/total.py").write_text("a person's, since then\n")
-    derive("check", cwd=project)
-    assert names(project) == NAMES
-    found = held(project)
-    assert {name: found[name] for name in texts} == texts
-    assert found["total.py"] == b"a person's, since then\n"
-
-
-def test_no_move_waits_for_the_blocks_of_an_old_file(project, monkeypatch):
-    """Each has another name until all are moved: a kill hardly ever falls between two moves."""
-    (project / "ops.derive").write_text(OTHER)
-    names_left = []
-    replace = os.replace
-
-    def counted(old: str, new: str) -> None:
-        names_left.append(os.stat(new).st_nlink)
-        replace(old, new)
-
-    monkeypatch.setattr(os, "replace", counted)
+        patch.setattr(os, "replace", once)
+        assert derive("generate", "--no-verify", cwd=project).returncode != 0
+    assert derive("check", cwd=project).returncode == 1
     assert derive("generate", "--no-verify", cwd=project).returncode == 0
-    assert names_left == [2, 2]
-    assert names(project) == NAMES
-    assert {path.stat().st_nlink for path in (project / "gen").iterdir()} == {1}
-
-
-def killed(*_: object) -> None:
-    raise Killed
-
-
-def test_what_was_staged_alone_is_swept(project):
-    staged = project / ".gen.derive-staged/new"
-    staged.mkdir(parents=True)
-    (staged / "scaled.py").write_text("half of a mo")
-    (project / ".gen.derive-lock").write_text("1")
-    before = held(project)
     assert derive("check", cwd=project).returncode == 0
-    assert held(project) == before
-    assert names(project) == NAMES
-
-
-def test_a_second_generator_is_told_whom_it_waits_for(project, monkeypatch):
-    monkeypatch.setattr(transactions, "_SOON", 0.05)
-    monkeypatch.setattr(transactions, "_PATIENCE", 0.1)
-    with FileLock(project / ".gen.derive-lock"):
-        (project / ".gen.derive-lock").write_text("4711")
-        done = derive("generate", "--no-verify", cwd=project)
-        # Who only reads need not wait: nothing is about to be moved.
-        assert derive("check", cwd=project).returncode == 0
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "process 4711 is generating" in done.stderr
-    assert "process 4711 is still generating" in done.stderr
-    assert derive("generate", "--no-verify", cwd=project).returncode == 0
-    assert names(project) == NAMES
-
-
-def test_the_lock_dies_with_its_process(project):
-    code = (
-        "import time; from pathlib import Path; from derive.command.transactions import alone\n"
-        "with alone(Path('gen'), print): print('held', flush=True); time.sleep(60)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], cwd=project, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    done = derive("generate", "--no-verify", cwd=project)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert names(project) == NAMES
 
 
 def fate(n: int) -> int:

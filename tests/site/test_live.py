@@ -128,7 +128,7 @@ def test_the_engine_needs_neither_torch_nor_numpy_nor_sympy():
         "import sys\n"
         "class Without:\n"
         "    def find_spec(self, name, *rest):\n"
-        "        apart = 'torch numpy sympy typer rich filelock markdown_it'.split()\n"
+        "        apart = 'torch numpy sympy typer rich markdown_it'.split()\n"
         "        if name.partition('.')[0] in apart: raise ImportError(name)\n"
         "sys.meta_path.insert(0, Without())\n"
         "import time; del time.thread_time\n"

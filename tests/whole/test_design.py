@@ -201,7 +201,6 @@ USERS = {
     "rich": {"command", "examples"},
     "pygments": {"site"},
     "markdown_it": {"site"},
-    "filelock": {"command"},
 }
 """The rooms that import a library."""
 

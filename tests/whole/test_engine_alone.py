@@ -9,7 +9,7 @@ import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"numpy", "torch", "rich", "typer", "filelock", "pytest"}:
+        if name.partition(".")[0] in {"numpy", "torch", "rich", "typer", "pytest"}:
             raise ImportError(f"{name} is blocked")
 
 sys.meta_path.insert(0, Blocked())
