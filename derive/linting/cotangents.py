@@ -11,46 +11,7 @@ from derive.linting.values import AliasLevel, Event, Token, TrackedValue
 
 
 def never_read(reading: FunctionReading) -> Iterator[At]:
-    """Backward never reads a cotangent.
-
-    **What.** Backward returns gradients, but a parameter for a cotangent is unused.
-
-    **Why it is wrong.** The gradient must be multiplied by the cotangent. Otherwise a factor on
-    the loss, loss scaling or gradient accumulation changes nothing. With several outputs, the
-    gradient through this one is lost.
-
-    ```python
-    # unread.py
-    import torch
-
-
-    class SquaredError(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, target):
-            ctx.save_for_backward(x, target)
-            return ((x - target) ** 2).sum()
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            x, target = ctx.saved_tensors
-            return 2 * (x - target), None
-    ```
-
-    ```console
-    $ derive lint unread.py
-    unread.py:12:23: DRV301 backward never reads the cotangent `grad_output`
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Multiply by the cotangent. If an output has no gradient, call
-    `ctx.mark_non_differentiable` in forward, or begin the name with `_`.
-
-    ```diff
-             x, target = ctx.saved_tensors
-    -        return 2 * (x - target), None
-    +        return grad_output * 2 * (x - target), None
-    ```
-    """
+    """Backward never reads a cotangent."""
     function = reading.function
     node = function.backward.node
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -92,45 +53,7 @@ def _needs_gradient(reading: FunctionReading, n: int) -> bool:
 
 
 def without_cotangent(reading: FunctionReading) -> Iterator[At]:
-    """A returned gradient depends on no cotangent.
-
-    **What.** Backward reads its cotangents, but one of the returned gradients is computed without
-    them.
-
-    **Why it is wrong.** A gradient is linear in the cotangents. This one stays the same if the
-    loss is scaled.
-
-    ```python
-    # penalty.py
-    import torch
-
-
-    class WithPenalty(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, loss, logits):
-            ctx.save_for_backward(logits)
-            return loss + 0.5 * (logits**2).sum()
-
-        @staticmethod
-        def backward(ctx, g):
-            (logits,) = ctx.saved_tensors
-            return g, 1.0 * logits
-    ```
-
-    ```console
-    $ derive lint penalty.py
-    penalty.py:14:19: DRV302 the gradient of `logits` depends on no cotangent
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Multiply each gradient by the cotangent.
-
-    ```diff
-             (logits,) = ctx.saved_tensors
-    -        return g, 1.0 * logits
-    +        return g, g * logits
-    ```
-    """
+    """A returned gradient depends on no cotangent."""
     if any(never_read(reading)) or _has_constant_outputs(reading):
         return
     flow = reading.backward
@@ -159,43 +82,7 @@ def _returned_element(node: ast.AST, n: int) -> ast.AST:
 
 
 def changed_cotangent(reading: FunctionReading) -> Iterator[At]:
-    """Backward changes a cotangent in place.
-
-    **What.** Backward writes into a cotangent, as with `g.mul_(..)`, `g *= ..`, `g[..] = ..`,
-    `out=g` or `all_reduce(g)`. Views and `g.contiguous()` share the memory.
-
-    **Why it is wrong.** Autograd may hand the same tensor to other nodes, which then read the
-    changed values. An expanded cotangent, such as that of a sum, raises an error.
-
-    ```python
-    # changed.py
-    import torch
-
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return g.mul_(2)
-    ```
-
-    ```console
-    $ derive lint changed.py
-    changed.py:12:16: DRV303 backward changes a cotangent in place; other nodes may read it
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Compute a new tensor, or clone the cotangent first.
-
-    ```diff
-         def backward(ctx, g):
-    -        return g.mul_(2)
-    +        return g * 2
-    ```
-    """
+    """Backward changes a cotangent in place."""
     for event in _changes(reading, {"cotangent"}):
         yield At(event.node, "backward changes a cotangent in place; other nodes may read it")
 
@@ -212,94 +99,13 @@ def _changes(reading: FunctionReading, kinds: set[str]) -> Iterator[Event]:
 
 
 def changed_saved(reading: FunctionReading) -> Iterator[At]:
-    """Backward changes a saved tensor in place.
-
-    **What.** Backward writes into a tensor that forward saved or kept on ctx.
-
-    **Why it is wrong.** With `retain_graph=True`, a second backward raises an error. If the
-    change goes around autograd, by `.data`, an attribute of ctx or a kernel, it is silently
-    wrong. If the tensor is an input, the caller's data changes too.
-
-    ```python
-    # reused.py
-    import torch
-
-
-    class Sigmoid(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y = torch.sigmoid(x)
-            ctx.save_for_backward(y)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            (y,) = ctx.saved_tensors
-            slope = 1 - y
-            return y.mul_(slope).mul_(g)
-    ```
-
-    ```console
-    $ derive lint reused.py
-    reused.py:16:16: DRV304 backward changes a saved tensor; a second backward fails or is wrong
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Compute a new tensor.
-
-    ```diff
-             (y,) = ctx.saved_tensors
-    -        slope = 1 - y
-    -        return y.mul_(slope).mul_(g)
-    +        return g * y * (1 - y)
-    ```
-    """
+    """Backward changes a saved tensor in place."""
     for event in _changes(reading, {"saved", "kept"}):
         yield At(event.node, "backward changes a saved tensor; a second backward fails or is wrong")
 
 
 def viewed_cotangent(reading: FunctionReading) -> Iterator[At]:
-    """Backward merges axes of a cotangent with view.
-
-    **What.** Backward calls `.view` on a cotangent with fewer axes, such as `g.view(-1,
-    g.shape[-1])` or `g.view(b * t, d)`.
-
-    **Why it is wrong.** A cotangent can have any strides. If the output was transposed or summed
-    over one axis, the cotangent is strided or expanded, and `view` raises an error.
-
-    ```python
-    # viewed.py
-    import torch
-
-
-    class Linear(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, w):
-            ctx.save_for_backward(x, w)
-            return x @ w.T
-
-        @staticmethod
-        def backward(ctx, g):
-            x, w = ctx.saved_tensors
-            rows = g.view(-1, g.shape[-1])
-            return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
-    ```
-
-    ```console
-    $ derive lint viewed.py
-    viewed.py:14:16: DRV305 `g.view(-1, g.shape[-1])` raises for a strided cotangent; use reshape
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Use `reshape`, which copies only if it must.
-
-    ```diff
-             x, w = ctx.saved_tensors
-    -        rows = g.view(-1, g.shape[-1])
-    +        rows = g.reshape(-1, g.shape[-1])
-             return g @ w, rows.T @ x.reshape(-1, x.shape[-1])
-    ```
-    """
+    """Backward merges axes of a cotangent with view."""
     backward = reading.function.backward
     if not backward.plain or any(d.rpartition(".")[2] in COPYING for d in backward.decorators):
         return

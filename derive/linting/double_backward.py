@@ -10,61 +10,7 @@ from derive.linting.values import Token, Tokens, node_position
 
 
 def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
-    """Double backward treats a saved intermediate as a constant.
-
-    **What.** Forward saves a tensor that is neither an input nor an output. Backward uses it, and
-    is not marked `once_differentiable`.
-
-    **Why it is wrong.** Forward runs without a graph. In double backward the saved intermediate
-    has no derivative, although it depends on the inputs. Gradient penalties and Hessians are
-    silently wrong. A view of an input or of an output is such a tensor too.
-
-    ```python
-    # unit.py
-    import torch
-
-
-    class Normalize(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            r = x.norm()
-            y = x / r
-            ctx.save_for_backward(y, r)
-            return y
-
-        @staticmethod
-        def backward(ctx, g):
-            y, r = ctx.saved_tensors
-            return (g - y * (g * y).sum()) / r
-    ```
-
-    ```console
-    $ derive lint unit.py
-    unit.py:10:9: DRV401 double backward treats `r` as a constant; mark backward once_differentiable
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error. Or
-    save inputs and outputs only, and compute the intermediate again in backward.
-
-    ```diff
-         def forward(ctx, x):
-    -        r = x.norm()
-    -        y = x / r
-    -        ctx.save_for_backward(y, r)
-    -        return y
-    +        ctx.save_for_backward(x)
-    +        return x / x.norm()
-
-    @@
-         def backward(ctx, g):
-    -        y, r = ctx.saved_tensors
-    +        (x,) = ctx.saved_tensors
-    +        r = x.norm()
-    +        y = x / r
-             return (g - y * (g * y).sum()) / r
-    ```
-    """
+    """Double backward treats a saved intermediate as a constant."""
     function = reading.function
     if function.once or not function.backward.plain or any(no_derivative(reading)):
         return
@@ -90,52 +36,7 @@ def saved_intermediate(reading: FunctionReading) -> Iterator[At]:
 
 
 def no_derivative(reading: FunctionReading) -> Iterator[At]:
-    """Backward has a step without a derivative, and is not once_differentiable.
-
-    **What.** A returned gradient passes through a step that autograd cannot follow: `.detach()`,
-    `.data`, `.item()`, `.numpy()`, `torch.no_grad()`, a Triton kernel, or `torch.autograd.grad`
-    without `create_graph`. Functions of the same file that launch a kernel count too.
-
-    **Why it is wrong.** The gradient has no graph. With `create_graph=True`, its contribution to
-    second derivatives is silently 0.
-
-    ```python
-    # detached.py
-    import torch
-
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x.detach() * g
-    ```
-
-    ```console
-    $ derive lint detached.py
-    detached.py:14:20: DRV402 `.detach()` has no derivative; mark backward once_differentiable
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Mark backward `once_differentiable`, so that double backward raises an error.
-    The rule does not apply if backward calls `torch.is_grad_enabled()`, as a backward does that
-    handles double backward itself.
-
-    ```diff
-     import torch
-    +from torch.autograd.function import once_differentiable
-
-    @@
-         @staticmethod
-    +    @once_differentiable
-         def backward(ctx, g):
-    ```
-    """
+    """Backward has a step without a derivative, and is not once_differentiable."""
     function = reading.function
     if function.once or not function.backward.plain or not reading.returned:
         return

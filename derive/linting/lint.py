@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from fnmatch import fnmatch
-from inspect import cleandoc
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,9 @@ from derive.linting.source_model import At, Finding, FunctionReading, helpers_of
 # All rules, by their codes.
 
 Rule = Callable[[FunctionReading], Iterator[At]]
+
+_GUIDE = Path(__file__).parents[1] / "docs" / "lint.md"
+"""The page of the guide: a section for each rule, with the code as its heading."""
 
 RULES: dict[str, Rule] = {
     "DRV101": saved_state.tensor_on_ctx,
@@ -41,14 +43,11 @@ RULES: dict[str, Rule] = {
 cotangents and saved tensors; DRV4: second derivatives."""
 
 
-def title(code: str) -> str:
-    """Return the first line of a rule's page."""
-    return page(code).split("\n")[0]
-
-
 def page(code: str) -> str:
-    """The page of a rule: what, why it is wrong, an example, the mend."""
-    return f"{code}: {cleandoc(RULES[code].__doc__ or '')}"
+    """Return the section of a rule in the guide: what, why it is wrong, an example, the mend."""
+    _, _, rest = _GUIDE.read_text(encoding="utf-8").partition(f"\n## {code}\n\n")
+    section, _, _ = rest.partition("\n## ")
+    return f"{code}: {section.strip()}"
 
 
 # --------------------------------------------------------------------------------------------- lint

@@ -12,46 +12,7 @@ from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
 def number_of_gradients(reading: FunctionReading) -> Iterator[At]:
-    """Backward returns a wrong number of gradients.
-
-    **What.** The number of returned values differs from the number of arguments of forward.
-    Additional values may only be None. A list counts as one value.
-
-    **Why it is wrong.** PyTorch raises an error when the backward runs: "returned an incorrect
-    number of gradients".
-
-    ```python
-    # slope.py
-    import torch
-
-
-    class Leaky(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, slope):
-            ctx.save_for_backward(x)
-            ctx.slope = slope
-            return torch.where(x > 0, x, slope * x)
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return torch.where(x > 0, g, ctx.slope * g)
-    ```
-
-    ```console
-    $ derive lint slope.py
-    slope.py:15:9: DRV201 backward returns 1 gradient; forward has 2 arguments besides ctx
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Return one value for each argument, and None for an argument without a gradient.
-
-    ```diff
-             (x,) = ctx.saved_tensors
-    -        return torch.where(x > 0, g, ctx.slope * g)
-    +        return torch.where(x > 0, g, ctx.slope * g), None
-    ```
-    """
+    """Backward returns a wrong number of gradients."""
     function = reading.function
     if not (function.forward.plain and function.backward.plain):
         return
@@ -88,45 +49,7 @@ def _is_gradient(value: TrackedValue) -> bool:
 
 
 def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
-    """Backward takes a wrong number of cotangents.
-
-    **What.** The number of parameters of backward after ctx differs from the number of outputs of
-    forward. An output that is no tensor counts too.
-
-    **Why it is wrong.** PyTorch calls backward with one cotangent for each output, so the call
-    raises a TypeError.
-
-    ```python
-    # pair.py
-    import torch
-
-
-    class Both(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return 2 * x, 3 * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * g
-    ```
-
-    ```console
-    $ derive lint pair.py
-    pair.py:11:5: DRV202 backward takes 1 cotangent; forward returns 2 outputs
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Take one cotangent for each output.
-
-    ```diff
-         @staticmethod
-    -    def backward(ctx, g):
-    -        return 2 * g
-    +    def backward(ctx, g, h):
-    +        return 2 * g + 3 * h
-    ```
-    """
+    """Backward takes a wrong number of cotangents."""
     function = reading.function
     if not (function.forward.plain and function.backward.plain) or not reading.outputs:
         return
@@ -147,47 +70,7 @@ def number_of_cotangents(reading: FunctionReading) -> Iterator[At]:
 
 
 def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
-    """A returned gradient has a value only if some input needs one.
-
-    **What.** A name gets its value under `if ctx.needs_input_grad[i]`, and backward returns the
-    name in any case.
-
-    **Why it is wrong.** If only another input needs a gradient, backward raises an
-    UnboundLocalError.
-
-    ```python
-    # unbound.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            if ctx.needs_input_grad[0]:
-                grad_x = g * y
-            return grad_x, g * x
-    ```
-
-    ```console
-    $ derive lint unbound.py
-    unbound.py:16:16: DRV203 `grad_x` has no value unless `ctx.needs_input_grad[0]`
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Set each gradient to None first.
-
-    ```diff
-             x, y = ctx.saved_tensors
-    +        grad_x = None
-             if ctx.needs_input_grad[0]:
-    ```
-    """
+    """A returned gradient has a value only if some input needs one."""
     if len(reading.differentiable) < 2:
         return
     ctx = re.escape(reading.function.backward.ctx)
@@ -205,49 +88,7 @@ def unbound_gradient(reading: FunctionReading) -> Iterator[At]:
 
 
 def other_needs(reading: FunctionReading) -> Iterator[At]:
-    """A gradient is computed only if another input needs one.
-
-    **What.** The gradient of one argument is computed under `if ctx.needs_input_grad[i]` with the
-    number of another argument.
-
-    **Why it is wrong.** If the other argument needs no gradient, this argument silently gets
-    none.
-
-    ```python
-    # other.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            grad_x = grad_y = None
-            if ctx.needs_input_grad[0]:
-                grad_x = g * y
-                grad_y = g * x
-            return grad_x, grad_y
-    ```
-
-    ```console
-    $ derive lint other.py
-    other.py:17:13: DRV204 `grad_y`, the gradient of `y`, is computed only if needs_input_grad[0]
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Check the argument's own number.
-
-    ```diff
-                 grad_x = g * y
-    +        if ctx.needs_input_grad[1]:
-                 grad_y = g * x
-    ```
-    """
+    """A gradient is computed only if another input needs one."""
     backward = reading.function.backward
     places = _returned_positions(backward)
     if places is None or not backward.plain or len(reading.differentiable) < 2:
@@ -326,50 +167,7 @@ def _is_none(statement: ast.stmt) -> bool:
 
 
 def flag_of_copy(reading: FunctionReading) -> Iterator[At]:
-    """Backward tests requires_grad of a saved copy.
-
-    **What.** Backward tests `requires_grad` of a saved tensor that is no argument of forward
-    itself. Examples are `x.contiguous()`, `x.view(..)` and an intermediate.
-
-    **Why it is wrong.** Forward runs without a graph, so a copy made there never requires a
-    gradient. The gradient is silently missing. `x.contiguous()` is a copy only if x is strided,
-    so the mistake depends on the layout.
-
-    ```python
-    # copied.py
-    import torch
-
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x = x.contiguous()
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return 2 * x * g if x.requires_grad else None
-    ```
-
-    ```console
-    $ derive lint copied.py
-    copied.py:15:29: DRV205 `x.requires_grad` is False for a saved copy; use ctx.needs_input_grad
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Use `ctx.needs_input_grad`, which has one flag for each argument of forward.
-
-    ```diff
-         @staticmethod
-    +    @torch.autograd.function.once_differentiable
-         def backward(ctx, g):
-             (x,) = ctx.saved_tensors
-    -        return 2 * x * g if x.requires_grad else None
-    +        return 2 * x * g if ctx.needs_input_grad[0] else None
-    ```
-    """
+    """Backward tests requires_grad of a saved copy."""
     if _sets_requires_grad(reading.function):
         return
     seen: set[Token] = set()

@@ -10,55 +10,7 @@ from derive.linting.values import AliasLevel, Token, TrackedValue
 
 
 def tensor_on_ctx(reading: FunctionReading) -> Iterator[At]:
-    """A tensor is kept on ctx as an attribute.
-
-    **What.** Forward or `setup_context` stores a tensor by assignment, as in `ctx.x = x`.
-    Numbers, shapes, dtypes and flags are fine.
-
-    **Why it is wrong.** Three mechanisms see only tensors given to `save_for_backward`:
-
-    - Autograd raises an error if an input changes between forward and backward. For an attribute,
-      the gradient is silently wrong.
-    - An output on ctx refers to its own node, so the memory is never freed by reference counting.
-    - Hooks of saved tensors, such as CPU offload and activation checkpointing, do not see an
-      attribute. Backward does not free it either.
-
-    ```python
-    # kept.py
-    import torch
-
-
-    class Square(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.x = x
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * ctx.x * g
-    ```
-
-    ```console
-    $ derive lint kept.py
-    kept.py:8:9: DRV101 `ctx.x` holds the input `x`; keep tensors with save_for_backward
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Save all tensors in one call of `save_for_backward`.
-
-    ```diff
-         def forward(ctx, x):
-    -        ctx.x = x
-    +        ctx.save_for_backward(x)
-             return x * x
-    @@
-         def backward(ctx, g):
-    -        return 2 * ctx.x * g
-    +        (x,) = ctx.saved_tensors
-    +        return 2 * x * g
-    ```
-    """
+    """A tensor is kept on ctx as an attribute."""
     flows = {id(f): f for f in (reading.forward, reading.keeping)}.values()
     for flow in flows:
         for event in flow.of_kind("keep"):
@@ -85,47 +37,7 @@ def _described(reading: FunctionReading, value: TrackedValue) -> str:
 
 
 def second_save(reading: FunctionReading) -> Iterator[At]:
-    """A second save_for_backward replaces the first.
-
-    **What.** One block calls `save_for_backward` twice.
-
-    **Why it is wrong.** The second call replaces the tensors of the first. Backward unpacks fewer
-    tensors than it expects.
-
-    ```python
-    # twice.py
-    import torch
-
-
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x)
-            ctx.save_for_backward(y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            return g * y, g * x
-    ```
-
-    ```console
-    $ derive lint twice.py
-    twice.py:9:9: DRV102 this call replaces the tensors saved in line 8
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Save all tensors in one call.
-
-    ```diff
-         def forward(ctx, x, y):
-    -        ctx.save_for_backward(x)
-    -        ctx.save_for_backward(y)
-    +        ctx.save_for_backward(x, y)
-             return x * y
-    ```
-    """
+    """A second save_for_backward replaces the first."""
     saves = [event.node for event in reading.keeping.of_kind("save_for_backward")]
     for body in _statement_lists(reading):
         seen = None
@@ -147,44 +59,7 @@ def _statement_lists(reading: FunctionReading) -> Iterator[list[ast.stmt]]:
 
 
 def unmarked_change(reading: FunctionReading) -> Iterator[At]:
-    """Forward changes an input in place without mark_dirty.
-
-    **What.** Forward writes into an input that has a gradient, and declares nothing.
-
-    **Why it is wrong.** Autograd still treats the input as its old value. Other uses of the input
-    get gradients that miss this Function.
-
-    ```python
-    # doubled.py
-    import torch
-
-
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            x.mul_(2)
-            return x
-
-        @staticmethod
-        def backward(ctx, g):
-            return 2 * g
-    ```
-
-    ```console
-    $ derive lint doubled.py
-    doubled.py:8:9: DRV103 forward changes the input `x` in place; clone it, or call ctx.mark_dirty
-    1 finding in 1 Function of 1 file
-    ```
-
-    **The mend.** Compute a new tensor. To change the input on purpose, return it and declare it
-    with `ctx.mark_dirty`.
-
-    ```diff
-             x.mul_(2)
-    +        ctx.mark_dirty(x)
-             return x
-    ```
-    """
+    """Forward changes an input in place without mark_dirty."""
     flows = [reading.forward, reading.keeping]
     if any(f.escapes or f.of_kind("mark_dirty") or f.of_kind("lost") for f in flows):
         return
