@@ -88,6 +88,9 @@ def _parse_function(function: Any) -> _Code:
     assert isinstance(tree, ast.FunctionDef)
     tree.decorator_list = []
     known = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    if inspect.ismethod(function):  # a class method: the class is no argument
+        own = tree.args.posonlyargs or tree.args.args
+        known[own.pop(0).arg] = function.__self__
     return _Code(tree, text.splitlines(), first, known)
 
 

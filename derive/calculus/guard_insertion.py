@@ -363,7 +363,9 @@ def safe_where_read(e: ex.Expr, conditions: Sequence[ex.Expr]) -> ex.Expr:
         if isinstance(e, ex.Pow) and reads(e.base) and values.may_fail(e):
             return ex.Pow(ex.Guard(condition, e.base, _ONE), e.exponent)
         if isinstance(e, ex.Call) and any(map(reads, e.args)) and values.may_fail(e):
-            return ex.Call(e.function, tuple(ex.Guard(condition, a, _ONE) for a in e.args))
+            # An order, as in polygamma(1, x), stays a number.
+            args = (a if ex.is_number(a) else ex.Guard(condition, a, _ONE) for a in e.args)
+            return ex.Call(e.function, tuple(args))
         return None
 
     return replaced(e, visit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations, zip_longest
 from typing import Any
 
@@ -362,6 +363,29 @@ def _is_negative_literal(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value < 0
 
 
+def _without_start(
+    context: Context, axes: Mapping[str, Sequence[tv.Axis]], node: tv.TracedNode
+) -> tv.TracedNode:
+    """Drop the parameter start of a read unless a bare index on a longer axis is left."""
+    if not isinstance(node, tv.TracedRead) or not context.starts:
+        return node
+
+    def plain(part: tv.TracedNode) -> tv.TracedNode:
+        match part:
+            case tv.TracedApply("+", (at, tv.TracedParameter(name))) if name in context.starts:
+                return at
+        return part
+
+    made = []
+    for position, axis in zip(node.positions, axes[node.name], strict=True):
+        bare = tv.rewritten(position, plain)
+        whole = isinstance(bare, tv.Position) and all(
+            context.sizes.equal(bare.atom.size, a.size) for a in axis
+        )
+        made.append(bare if whole or not isinstance(bare, tv.Position) else position)
+    return node.with_parts(made)
+
+
 def operation_text(
     name: str,
     context: Context,
@@ -382,7 +406,12 @@ def operation_text(
     outputs = list(shapes)
     names = {*inputs, *(e.name for e in context.equations), *(numbers or ()), *context.starts}
     letters = Letters(context.sizes, names)
-    equations = equations_of(context.equations, outputs)
+    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
+    kept |= {e.name: [a for a in e.axes if a] for e in context.equations}
+    equations = [
+        replace(e, body=tv.rewritten(e.body, partial(_without_start, context, kept)))
+        for e in equations_of(context.equations, outputs)
+    ]
     nodes = [x for e in equations for x in tv.walk(e.body)]
     read = {x.name for x in nodes if isinstance(x, tv.TracedRead)}.union(arguments)
     declared = []
@@ -401,8 +430,6 @@ def operation_text(
             axes.append(letters.another(letter, axes) if axis else letter)
         text = f"{tensor}[{','.join(axes)}]" if axes else tensor
         declared.append(f"{text}: {value.kind}" if value.kind != "float" else text)
-    kept = {n: [a for a in v.axes if a] for n, v in inputs.items()}
-    kept |= {e.name: [a for a in e.axes if a] for e in equations}
     units = {n: tuple(map(bool, v.axes)) for n, v in inputs.items()} | dict(shapes)
     writer = NotationWriter(letters, kept, units)
     lines = []

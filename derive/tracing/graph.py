@@ -460,7 +460,10 @@ def _is_own(file: str) -> bool:
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Call what torch.compile or torch.jit.script made as the functions that it was made of."""
+    """Call what torch.compile or torch.jit.script made as the functions that it was made of.
+
+    Nor does einsum look for a path, which would be that of the sizes in the examples.
+    """
     scripted: Any = torch.jit.ScriptFunction
     compiled = scripted.__call__
 
@@ -470,12 +473,13 @@ def uncompiled() -> Iterator[None]:
 
     scripted.__call__ = call
     try:
-        if "torch._dynamo" not in sys.modules:
-            yield  # nothing is compiled yet, and the import takes seconds
-            return
-        plain = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
-        with torch.compiler.set_stance("force_eager"), plain:
-            yield
+        with torch.backends.opt_einsum.flags(enabled=False):
+            if "torch._dynamo" not in sys.modules:
+                yield  # nothing is compiled yet, and the import takes seconds
+                return
+            plain = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+            with torch.compiler.set_stance("force_eager"), plain:
+                yield
     finally:
         scripted.__call__ = compiled
 

@@ -314,3 +314,52 @@ def test_a_statement_that_is_too_many_is_named():
 
     row = derive.audit(Rows, torch.tensor([0, 2, 0, 1]), torch.randn(4, 3)).rows[0]
     assert row.wrong.startswith("out[0] = 0 is too many in line")
+
+
+def test_a_class_method_is_edited_like_a_static_one():
+    class Gated(torch.autograd.Function):
+        @classmethod
+        def forward(cls, ctx, x):
+            y = x.tanh()
+            ctx.save_for_backward(x, y)
+            return y * x
+
+        @classmethod
+        def backward(cls, ctx, g):
+            _x, y = ctx.saved_tensors
+            d = g * y
+            d = d + g * y * (1 - y * y)
+            return d
+
+    row = derive.audit(Gated, torch.randn(3, 4)).rows[0]
+    assert row.wrong.startswith("y stands where x should in line")
+
+
+def test_no_edit_is_named_that_larger_values_refute():
+    """The mask is meant to be |x| < b; that x < b would do is seen where x < -b."""
+
+    class Surrogate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, b):
+            ctx.save_for_backward(x)
+            ctx.b = b
+            return (x > 0).to(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g / (x.abs() + 1) ** 2 * (x > ctx.b).to(x), None
+
+    def meant(x, b):
+        s = x / (x.abs() + 1)
+        s = torch.where(x.abs() < b, s, s.detach())
+        return (x > 0).to(x).detach() + s - s.detach()
+
+    x = torch.linspace(-0.9, 1.5, 12).view(3, 4)
+    row = derive.audit(Surrogate, x, 1.0, reference=meant).rows[0]
+    assert row.wrong and "should" not in row.wrong
+    assert "torch" not in {
+        after.id
+        for after, _ in removed(parsed("torch.ones(n)"), CodeScope({}))
+        if hasattr(after, "id")
+    }

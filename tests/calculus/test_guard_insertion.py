@@ -8,7 +8,9 @@ import torch
 from kit.each import each_row
 
 import derive
+from derive.algebra import expr as ex
 from derive.calculus.build_lets import flatten_operation
+from derive.calculus.guard_insertion import safe_where_read
 from derive.check import oracle
 from derive.notation.specification import parse
 
@@ -258,3 +260,14 @@ def test_what_all_reads_of_an_equation_have_in_common_guards_it(case):
     w = torch.arange(1, 5, dtype=torch.float64)
     assert torch.autograd.gradcheck(f, (x, w))
     assert torch.autograd.gradgradcheck(f, (x, w))
+
+
+def test_the_order_of_a_polygamma_stays_a_number():
+    """The slope of digamma(u) under a mask is polygamma(1, u), of a safe u alone."""
+    x = ex.Access("x", (ex.Guard(MASK, ex.Index("i", "i", False)),))
+    made = safe_where_read(ex.Call("polygamma", (ex.num(1), x)), [MASK])
+    assert made.args[0] is ex.num(1)
+    assert isinstance(made.args[1], ex.Guard)
+
+
+MASK = ex.Rel("<", ex.Index("i", "i", False), ex.Param("p"))

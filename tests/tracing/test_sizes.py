@@ -79,6 +79,20 @@ def test_patches_are_as_many_as_their_embedding_has():
     assert "size(t)=size(i)*size(o) + 1" in str(op)
 
 
+def test_a_part_that_is_written_begins_at_0():
+    """A bare index on a longer axis needs a parameter, start = 0; other positions do not."""
+
+    def differences(x):
+        d = torch.zeros_like(x)
+        d[:, :-1] = x[:, 1:] - x[:, :-1]
+        return d
+
+    assert text(differences, r(3, 5)) == (
+        "op differences(x[n,c]) -> y\ny[n,c] = where(c < size(c) - 1, x[n,c + 1] - x[n,c], 0)\n"
+    )
+    assert "start=0" in text(lambda x, pos: x + pos[: x.shape[1]], r(2, 3, 4), r(7, 4))
+
+
 def test_two_signals_have_one_length():
     """Two lengths may have as many windows, or one of them a single one."""
 
