@@ -87,7 +87,7 @@ def smooth(outputs: Sequence[Tensor], made: Sample) -> list[Tensor]:
     kept = []
     for output, value in zip(outputs, made.outputs.values(), strict=True):
         if output.is_floating_point():
-            finite = np.isfinite(value)
+            finite = np.asarray(np.isfinite(value))
             kept.append(output if finite.all() else output[torch.from_numpy(finite)])
     return kept
 
