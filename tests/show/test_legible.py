@@ -127,13 +127,15 @@ NAMED = (
 
 
 @pytest.mark.parametrize(
-    ("equations", "values"), [(INLINE, "value_scores"), (NAMED, "grad_P")], ids=["inline", "named"]
+    ("equations", "adjoints"),
+    [(INLINE, ["grad_scores"]), (NAMED, ["grad_P", "grad_scores"])],
+    ids=["inline", "named"],
 )
-def test_the_scores_of_a_softmax_have_an_adjoint(equations, values):
+def test_the_scores_of_a_softmax_have_an_adjoint(equations, adjoints):
     """Σⱼ P·grad_P is taken from scores once, not from what each of their factors is given."""
     spec = f"op f(q[t,d], k[u,d], v[u,d]; scale=0.3) -> o\n{equations}"
     d = derive.derivation(derive.parse(spec))
-    assert [a.name for a in d.adjoints] == [values, "grad_scores"]
+    assert [a.name for a in d.adjoints] == adjoints
     assert str(d.gradients["q"]) == "grad_q[t,d] = scale·Σᵤ grad_scores[t,u]·k[u,d]"
     assert str(d.gradients["k"]) == "grad_k[u,d] = scale·Σₜ grad_scores[t,u]·q[t,d]"
 

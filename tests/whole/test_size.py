@@ -8,29 +8,29 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 90_100,
+    "derive": 88_800,
     "derive/algebra": 4_700,
     "derive/auditing": 7_200,
     "derive/blocks": 600,
     "derive/calculus": 7_900,
     "derive/catalog": 1_700,
     "derive/check": 4_500,
-    "derive/command": 3_700,
+    "derive/command": 3_500,
     "derive/cost": 500,
     "derive/examples": 1_100,
-    "derive/kernels": 3_200,
-    "derive/linting": 2_800,
+    "derive/kernels": 3_000,
+    "derive/linting": 2_200,
     "derive/loaded": 100,
-    "derive/lowering": 11_600,
+    "derive/lowering": 11_300,
     "derive/module": 5_900,
     "derive/notation": 8_000,
     "derive/program": 7_600,
     "derive/reports": 1_700,
     "derive/show": 2_300,
     "derive/site": 2_100,
-    "derive/tracing": 11_900,
+    "derive/tracing": 12_000,
     "templates": 2_200,
-    "tests": 72_200,
+    "tests": 71_900,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
