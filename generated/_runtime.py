@@ -98,6 +98,13 @@ def number(value, name):
         raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
 
 
+def nonnegative(at):
+    """The position at; raise IndexError for a negative one, which does not wrap."""
+    if at < 0:
+        raise IndexError(f"position {at} is out of range: it is negative")
+    return at
+
+
 # Dtypes and autocast.
 
 
@@ -441,13 +448,6 @@ def positions(size, x):
     if type(x) in _PLAIN:
         return torch.arange(size, device=x.device)
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
-
-
-def nonnegative(at):
-    """The position at; raise IndexError for a negative one, which does not wrap."""
-    if at < 0:
-        raise IndexError(f"position {at} is out of range: it is negative")
-    return at
 
 
 def read_at_if_any(x, dims, *indices):

@@ -49,8 +49,9 @@ def resolve(written: syntax.OperationSyntax) -> Operation:
     shapes = Shapes.of(d, left, readings)
     results = outputs(d)
     sizes = SizeSolver(d, shapes, readings, translated.comparisons, translated.definitions)
-    for letter in sizes.compared:
-        _check_compared(d, left, bodies, sizes, letter)
+    for letter, other in sizes.compared.items():
+        if "#" not in other:  # a joined part
+            _check_compared(d, left, bodies, sizes, letter)
     given = [size for _, size, _ in translated.definitions]
     kinds = Kinds(d, bodies, readings, translated.truths, given)
     tensors = tuple(_resolved_input(d, sizes, kinds, shapes, readings, name) for name in d.tensors)

@@ -189,12 +189,13 @@ class NotationWriter:
         """Return the size of a letter in terms of the other letters."""
         others = [(n, c) for n, c in self.letters.known if c != letter]
         size = self.letters.sizes.plain(next(n for n, c in self.letters.known if c == letter))
-        if size.is_Add:
-            for (m, a), (n, b) in combinations(others, 2):
-                rest = self.letters.sizes.plain(size - m * n)
-                if rest.is_Integer:
-                    more = f" {'-' if rest < 0 else '+'} {abs(rest)}" if rest else ""
-                    return f"size({a})*size({b}){more}"
+        rounded = {*self.letters.sizes.rounded.values()}
+        parts = [(n, c) for n, c in others if not rounded.isdisjoint(n.free_symbols)]
+        for (m, a), (n, b) in combinations(parts if size.is_Add else (), 2):
+            rest = self.letters.sizes.plain(size - m * n)
+            if rest.is_Integer:
+                more = f" {'-' if rest < 0 else '+'} {abs(rest)}" if rest else ""
+                return f"size({a})*size({b}){more}"
         return self._said(size, others, whole=True)
 
     def _said(self, e: sympy.Expr, known: Sequence[tuple[sympy.Expr, str]], whole: bool) -> str:

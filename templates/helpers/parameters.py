@@ -26,3 +26,10 @@ def number(value, name):
         return value if symbolic else float(value)
     except OverflowError:
         raise ValueError(f"{name} is too large for float64 (above 1.8e308)") from None
+
+
+def nonnegative(at):
+    """The position at; raise IndexError for a negative one, which does not wrap."""
+    if at < 0:
+        raise IndexError(f"position {at} is out of range: it is negative")
+    return at

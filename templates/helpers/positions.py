@@ -14,13 +14,6 @@ def positions(size, x):
     return x.new_ones((size,), dtype=torch.int64).cumsum(0) - 1
 
 
-def nonnegative(at):
-    """The position at; raise IndexError for a negative one, which does not wrap."""
-    if at < 0:
-        raise IndexError(f"position {at} is out of range: it is negative")
-    return at
-
-
 def read_at_if_any(x, dims, *indices):
     """x at positions along dims; zeros where one of these axes has size 0."""
     if all(x.shape[n] for n in dims):

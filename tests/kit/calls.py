@@ -14,7 +14,8 @@ ELEMENTWISE = {f.torch.rpartition(".")[2] for f in FUNCTIONS.values()} | {
     *("cumsum", "cumprod", "logcumsumexp", "isfinite"),
     *("threshold", "hardtanh"),
 }
-OF_PYTHON = {"len", "range", "tuple", "prod", "finfo", "sqrt", "ieee_call", "ieee_divide"}
+OF_PYTHON = {"len", "range", "tuple", "prod", "finfo", "sqrt"}
+OF_PYTHON |= {"ieee_call", "ieee_divide", "nonnegative"}
 
 
 def unknown_calls(ops: Iterable[Operation]) -> set[str]:

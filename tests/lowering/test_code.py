@@ -23,7 +23,7 @@ op f(x[i,i,j]) -> y; y[j,i] = x[i,i,j]
 op f(x[u]) -> y; y[s] = x[s+2]
     y = x.narrow(0, 2, x.shape[0] - 2)
 op f(x[n,k]; at=1) -> y; y[n] = x[n,at]
-    y = x[:, at]
+    y = x[:, rt.nonnegative(at)]
 op f(x[n,(t d)]; size(t)=2) -> y; y[n,t,d] = exp(x[n,(t d)])
     y = x.unflatten(1, (2, x.shape[1] // 2)).exp()
         grad_x = (G * y).flatten(1, 2)
