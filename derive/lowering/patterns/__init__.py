@@ -39,6 +39,7 @@ SUMS = (
     Pattern("convolution within", convolution_calls.convolution_within),
     Pattern("convolution on a ring", roll.convolution_on_ring),
     Pattern("cumulative sum", cumulative.cumulative_sum),
+    Pattern("weighted cumulative sum", cumulative.weighted_cumulative_sum),
     Pattern("band", unfold.band_sum),
     Pattern("recurrences of both ends", segment_products.sum_over_ends_of_segments),
     Pattern("recurrence of segments", segment_products.sum_weighted_by_segments),

@@ -3,13 +3,15 @@
     Sum_l [l <= k] f(l)  =  cumsum(f)[k]
     Sum_l [l <  k] f(l)  =  cumsum of f, shifted by one position
     Sum_l [l >= k] f(l)  =  flip(cumsum(flip(f)))[k]
+    Sum_{l,d} [l <= k] w(k, d) f(l, d)  =  Sum_d w(k, d) cumsum(f)[k, d]
 
-l and k have the same extent, and only the condition may contain k.
+l and k have the same extent, and only the condition and w may contain k. If a product with a
+masked matrix of all k and l is cheaper, it replaces the weighted form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -19,7 +21,9 @@ from derive.algebra.logic import conditions_of, conjunction
 from derive.algebra.reductions import OTHERS
 from derive.calculus.lets import Let
 from derive.errors import LoweringError
+from derive.lowering.ground.axis_order import common_axis_order, with_binders
 from derive.lowering.ground.context import Scope, neutral
+from derive.lowering.ground.contract import JoinedOperands, contract, joins
 from derive.lowering.ground.guard_lowering import under_condition
 from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Indices, Value
@@ -130,6 +134,53 @@ def cumulative_sum(scope: Scope, s: Summation) -> Value | None:
     if value.kind == "bool":
         value = scope.as_float(value)
     return where_outside(scope, found, _cumulative_call(scope, value, found.along, "cumsum"))
+
+
+def weighted_cumulative_sum(scope: Scope, s: Summation) -> Value | None:
+    """Sum_{l,d} [l <= k] w(k, d) f(l, d) = Sum_d w(k, d) cumsum(f)[k, d]."""
+    found = running_sum(scope, s)
+    if found is None or not found.weights or found.along.outside:
+        return None
+    along = found.along
+    weighing = frozenset[Index]().union(*map(free_indices, found.weights))
+    if along.binder in weighing or along.binder not in free_indices(found.x):
+        return None
+    shared = [i for i in s.binders if i in weighing]
+    inside = tuple(i for i in s.binders if i is not along.binder and i not in shared)
+    kept = [f for f in s.factors if f not in found.weights and not isinstance(f, Iverson)]
+    kept += [Iverson(c) for c in along.within]
+    if not _is_cheaper(along, kept, found.weights, shared, inside):
+        return None
+    x = summed_product(inside, kept)
+    whole = with_binders([i for i in s.order if i in free_indices(s.expr)], shared, s.expr)
+    inner = [along.binder if i is along.index else i for i in whole]
+    value = scope.as_float(scope.frame.fit(scope.lower(x, inner), inner))
+    value = scope.frame.squeeze(_cumulative_call(scope, value, along, "cumsum"))
+    weights = [scope.as_float(scope.lower(w, common_axis_order(w))) for w in found.weights]
+    return contract(scope.frame, [*weights, value], shared, whole)
+
+
+def _is_cheaper(
+    along: Running, kept: Sequence[Expr], weights: Sequence[Expr], shared: Indices, inside: Indices
+) -> bool:
+    """True if the cumulative sum has fewer multiplications than the masked product.
+
+    For equal numbers, true if its largest tensor is not larger.
+    """
+    have = [free_indices(w) for w in weights]
+    own = [free_indices(f) for f in kept]
+    x = frozenset[Index]().union(*own).difference(inside)
+    moved = frozenset(along.index if i is along.binder else i for i in x)
+    cumulative = [*joins(own, inside), *joins([*have, moved], shared)]
+    compared = frozenset((along.index, along.binder))
+    masked = joins([*have, *own], [*shared, *inside, along.binder], [compared])
+    return _join_cost(cumulative, x) <= _join_cost(masked, frozenset())
+
+
+def _join_cost(joints: Iterable[JoinedOperands], least: frozenset[Index]) -> tuple[int, int]:
+    """Return the number of indices of the largest product, and of the largest tensor."""
+    found = [(least, least), *((j.indices, j.result) for j in joints)]
+    return max(len(i) for i, _ in found), max(len(r) for _, r in found)
 
 
 def cumulative_reduction(scope: Scope, let: Let) -> Value | None:

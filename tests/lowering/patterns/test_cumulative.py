@@ -49,10 +49,10 @@ op f(A[*p,k,*q]; dim=axis(k)) -> y; w[*p,k,*q] = argmin[l | l>=k](A[*p,l,*q]); \
 op f(A[n,k], s[n,k]: int) -> y; w[n,k] = max[l | k>=l](where(s[n,l]>0, l, -1)); \
   y[n,k] = where(w[n,k]>=0, A[n,w[n,k]], 0)*amin[l | l<=k](A[n,l])
 op f(q[b,k,d], x[b,k,d]) -> y; y[b,k] = sum[l,d | l<=k](q[b,k,d]*x[b,l,d])
-    y = (q @ x.mT).tril().sum(2)
+    y = (q * x.cumsum(1)).sum(2)
 op f(q[k,d], x[k,e]) -> y; y[k] = sum[l,d,e | l>=k and e<2](q[k,d]*x[l,e])
 op f(q[k,d], x[k,d], z[d]) -> y; y[k] = sum[l,d | l<k](q[k,d]*x[l,d]*z[d])
-# A weight of both ends is a product with a masked matrix.
+# A product with a masked matrix is cheaper where the cumulative sum has an axis more.
 op f(q[k,d], x[k,d], v[k,e]) -> y; y[k,e] = sum[l,d | l<=k](q[k,d]*x[l,d]*v[l,e])
     y = (q @ x.mT).tril() @ v
 # One side is counted from the end: of a turned axis, and turned again.

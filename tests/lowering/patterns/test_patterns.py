@@ -78,6 +78,7 @@ EXAMPLES = {
     "condition on numbers": "op f(x[k], m[n]) -> y\ny[n] = where(1 < size(k), x[1]*m[n], 0)",
     "lookup": "op f(B[g,n], s[n]: int) -> y\ny[n] = sum[g | s[n]-1==g](B[g,n])",
     "sum by place": "op f(B[g,d], s[n]: int) -> y\ny[n] = sum[g,d | s[n]==g](B[g,d])",
+    "weighted cumulative sum": "op f(q[k,d], x[k,d]) -> y\ny[k] = sum[l,d | l<=k](q[k,d]*x[l,d])",
     "extremum by place": "op f(x[n], v[g], s[n]: int) -> y\ny[g] = amax[n | s[n]==g](x[n]*v[g])",
     "any by place": "op f(x[g], s[n]: int) -> y\ny[g] = where(any[n](s[n] == g), x[g]**2, 0)",
     "convolution within": (
