@@ -35,6 +35,7 @@ SUMS = (
     Pattern("rank", sorting.rank),
     Pattern("one side of a bound", orders.sum_over_side),
     Pattern("means of one side of a bound", orders.mean_over_side),
+    Pattern("part of a range", concatenation.sum_over_part),
     Pattern("convolution", convolution_calls.convolution),
     Pattern("convolution within", convolution_calls.convolution_within),
     Pattern("convolution on a ring", roll.convolution_on_ring),
@@ -45,7 +46,9 @@ SUMS = (
     Pattern("recurrence of segments", segment_products.sum_weighted_by_segments),
     Pattern("recurrence of exponentials", recurrences.sum_weighted_by_exponentials),
     Pattern("recurrence of ties", recurrences.sum_of_ties),
+    Pattern("lookups", scatter_slices.sum_by_lookups),
     Pattern("lookup", segment_reductions.sum_by_lookup),
+    Pattern("sum by places", scatter_slices.sum_by_places),
     Pattern("sum by place", segment_reductions.sum_by_place),
 )
 """Sums of a product without deltas."""

@@ -42,8 +42,10 @@ from derive.algebra.logic import conditions_of, conjunction, negate, truth
 from derive.algebra.substitution import fresh, substitute
 from derive.calculus.guards import simplify_guards
 from derive.calculus.lets import layout
+from derive.calculus.reindexing import part_of_range
 from derive.kernels.kernel_spec import AttentionResult, KernelResult
 from derive.lowering.ground.context import Scope, common_kind
+from derive.lowering.ground.summation import Summation, summed_product
 from derive.lowering.ground.value import Added, Indices, NeedsFlatGroups, Value
 from derive.lowering.ground.windows import (
     ONE,
@@ -288,3 +290,19 @@ def _is_outside(bounds: Bounds, c: Expr, w: Window, axis: Index) -> bool:
     below = lower == (w.step > 0)
     low, high = (at + ONE, ZERO) if below else (bounds.size(axis.extent), at)
     return bounds.at_most(low, high)
+
+
+def sum_over_part(scope: Scope, s: Summation) -> Value | None:
+    """Sum_i [s <= i < s + size(j)] f(i) = Sum_j f(s + j)."""
+    bounds, factors = scope.frame.bounds, list(s.factors)
+    binders: list[Index] = []
+    for b in s.binders:
+        index, start, rest = part_of_range(bounds, factors, b) or (b, ZERO, [])
+        if any(b in free_indices(a) for a in rest if not isinstance(a, Iverson)):
+            shifted = (Polynomial.of(index) + start).expr()
+            factors = [simplify_guards(bounds, substitute(a, {b: shifted})) for a in rest]
+            b = index
+        binders.append(b)
+    if tuple(factors) == s.factors:
+        return None
+    return scope.lower(summed_product(binders, factors), s.order)

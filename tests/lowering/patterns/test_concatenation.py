@@ -136,7 +136,7 @@ def test_the_family_of_checks(text, columns):
 nothing_recognised = partial(
     without,
     *("window", "every n-th", "guarded window", "run", "places along several axes"),
-    *("pieces", "piece", "zeros outside", "number outside"),
+    *("pieces", "piece", "zeros outside", "number outside", "part of a range"),
     *("digits", "run by digits", "digits of places"),
 )
 """The general lowering alone: gathers, masks and scatters."""

@@ -92,6 +92,19 @@ EXAMPLES = {
         "op f(x[n,v], y[n,k], s[n,k]: int) -> z\n"
         "z[n,v] = x[n,v]**2 - 3*sum[k | s[n,k] == v](y[n,k])"
     ),
+    "sum by places": (
+        "op f(x[n], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"
+        "y[c,e] = sum[n]([s[n]==e]*[c==t[n]]*x[n]**2)"
+    ),
+    "lookups": (
+        "op f(x[n], s[n]: int, t[n]: int; E=size(e), C=size(c)) -> y\n"
+        "y[c,e] = sum[n]([s[n]==e]*[c==t[n]]*x[n]**2)"
+    ),
+    "part of a range": (
+        "op f(x[n,k], b[k], o[n,l]) -> y\n"
+        "h[n,m] = concat[m](x[n,m], o[n,m])\n"
+        "y[n,k] = b[k]*sum[m | m < size(k)](h[n,m])"
+    ),
     "digits of places": (
         "op f(x[n,(m d)], z[n,i]; size(m)=2) -> y\n"
         "h[n,(m d)] = exp(x[n,(m d)])*(m + 1)\n"
