@@ -805,10 +805,10 @@ def circular_correlation(x, y, dim):
 
 def _of_frequencies(x, y, dim, product):
     """The tensor whose Fourier transform is the product of both; none of an empty tensor."""
-    n, dtype = x.shape[dim], torch.promote_types(x.dtype, y.dtype)
+    n, dtype = x.shape[dim], torch.result_type(x, y)
     if x.numel() == 0 or y.numel() == 0:
         return x * y
-    wide = torch.promote_types(dtype, torch.float32)
+    wide = torch.float32 if dtype.itemsize < 4 else dtype
     x, y = torch.fft.rfft(x.to(wide), dim=dim), torch.fft.rfft(y.to(wide), dim=dim)
     return torch.fft.irfft(product(x, y), n, dim).to(dtype)
 
