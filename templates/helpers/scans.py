@@ -145,9 +145,10 @@ def circular_correlation(x, y, dim):
 
 def _of_frequencies(x, y, dim, product):
     """The tensor whose Fourier transform is the product of both; none of an empty tensor."""
-    n, dtype = x.shape[dim], torch.result_type(x, y)
+    n = x.shape[dim]
     if x.numel() == 0 or y.numel() == 0:
         return x * y
-    wide = torch.float32 if dtype.itemsize < 4 else dtype
-    x, y = torch.fft.rfft(x.to(wide), dim=dim), torch.fft.rfft(y.to(wide), dim=dim)
-    return torch.fft.irfft(product(x, y), n, dim).to(dtype)
+    if x.dtype.itemsize < 4:
+        return _of_frequencies(x.float(), y.float(), dim, product).to(x.dtype)
+    x, y = torch.fft.rfft(x, dim=dim), torch.fft.rfft(y, dim=dim)
+    return torch.fft.irfft(product(x, y), n, dim)
