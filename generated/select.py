@@ -16,52 +16,17 @@ import torch
 from . import _runtime as rt
 
 
-class _Select(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(input, dim, index):
-        dim_axis = dim % input.dim()
-        p_shape = input.shape[:dim_axis]
-        q_shape = input.shape[dim_axis + 1 :]
-        input_shape = input.shape
-        input = input.reshape(
-            (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
-        )
-        at = input.new_full(
-            (), (input.shape[1] if index < 0 else 0) + index, dtype=torch.int64
-        )
-        return rt.no_view(
-            input.index_select(1, at.reshape(1))
-            .squeeze(1)
-            .reshape((*p_shape, *q_shape)),
-        )
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        input, dim, ctx.index = inputs
-        dim_axis = dim % input.dim()
-        ctx.p_shape = input.shape[:dim_axis]
-        ctx.q_shape = input.shape[dim_axis + 1 :]
-        ctx.input_shape = input.shape
-
-    @staticmethod
-    def backward(ctx, G):
-        G = rt.widened(G)
-        p_shape = ctx.p_shape
-        input_shape = ctx.input_shape
-        G = G.reshape((math.prod(p_shape), math.prod(ctx.q_shape)))
-        at = G.new_full(
-            (),
-            (input_shape[len(p_shape)] if ctx.index < 0 else 0) + ctx.index,
-            dtype=torch.int64,
-        )
-        zeros = G.new_zeros((G.shape[0], input_shape[len(p_shape)], G.shape[1]))
-        spread_at = at.expand((G.shape[0], 1, G.shape[1]))
-        grad_input = rt.scatter_add_(zeros, 1, spread_at, G.unsqueeze(1)).reshape(
-            input_shape
-        )
-        return grad_input, None, None
+def _select_forward(input, dim, index):
+    dim_axis = dim % input.dim()
+    p_shape = input.shape[:dim_axis]
+    q_shape = input.shape[dim_axis + 1 :]
+    input_shape = input.shape
+    input = input.reshape(
+        (math.prod(p_shape), input_shape[len(p_shape)], math.prod(q_shape))
+    )
+    return input[
+        :, rt.nonnegative((input.shape[1] if index < 0 else 0) + index)
+    ].reshape((*p_shape, *q_shape))
 
 
 def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
@@ -74,4 +39,4 @@ def select(input: torch.Tensor, dim: int, index: int) -> torch.Tensor:
     index = rt.integer(index, "select: index")
     if not rt.floating(input) or not -input.dim() <= dim < input.dim():
         raise rt.explained("select", "input[*p,t,*q]; dim=axis(t)", input, dim)
-    return rt.apply(_Select, input, dim, index)
+    return _select_forward(input, dim, index)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from derive.algebra.expr import Expr, Guard, Index, Num, Size, accesses, free_indices, walk
+from derive.algebra.expr import (
+    Access,
+    Expr,
+    Guard,
+    Index,
+    Num,
+    Size,
+    accesses,
+    free_indices,
+    is_number,
+    walk,
+)
 from derive.algebra.factor import factor
 from derive.algebra.logic import conditions_of
 from derive.algebra.reductions import POSITIONS
@@ -46,7 +57,8 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
 
     X.select(e) if e is a number.
     """
-    index = scope.lower(factor(r.position), layout(r.position))
+    position = _number_of(scope, r.position)
+    index = scope.lower(factor(position), layout(position))
     if index.kind != "int" and not index.scalar:
         # A condition as a position, 1 or 0.
         index = replace(index.call("to", Name("torch.int64")), kind="int")
@@ -59,6 +71,12 @@ def read_computed(scope: Scope, r: AxisRead) -> Value:
     # A gather needs a value without axes of size 1.
     value, suffix = scope.frame.squeeze(r.value), "if_any" if nowhere else ""
     return read_at(scope.frame, value, value.axes.index(r.value.axes[r.n]), index, suffix)
+
+
+def _number_of(scope: Scope, position: Expr) -> Expr:
+    """Return the body of an equation of parameters and sizes alone for its name."""
+    let = scope.find(position.tensor) if isinstance(position, Access) else None
+    return let.body if let is not None and is_number(let.body) else position
 
 
 def _is_not_negative(scope: Scope, position: Expr, extent: str) -> bool:
