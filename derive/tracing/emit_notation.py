@@ -367,7 +367,7 @@ def _is_negative_literal(value: Any) -> bool:
 def _without_start(
     context: Context, axes: Mapping[str, Sequence[tv.Axis]], node: tv.TracedNode
 ) -> tv.TracedNode:
-    """Drop the parameter start of a read unless a bare index on a longer axis is left."""
+    """Drop the parameter start of a read whose index has the size of the axis."""
     if not isinstance(node, tv.TracedRead) or not context.starts:
         return node
 
@@ -377,13 +377,16 @@ def _without_start(
                 return at
         return part
 
-    made = []
+    made: list[tv.TracedNode] = []
     for position, axis in zip(node.positions, axes[node.name], strict=True):
         bare = tv.rewritten(position, plain)
-        whole = isinstance(bare, tv.Position) and all(
-            context.sizes.equal(bare.atom.size, a.size) for a in axis
-        )
-        made.append(bare if whole or not isinstance(bare, tv.Position) else position)
+        match bare:
+            case tv.Position(atom) | tv.TracedApply(
+                "+" | "-", (tv.Position(atom), tv.TracedNumber())
+            ) if all(context.sizes.equal(atom.size, a.size) for a in axis):
+                made.append(bare)
+            case _:
+                made.append(position)
     return node.with_parts(made)
 
 

@@ -13,7 +13,7 @@ from derive.tracing.read import reading
 
 WITH_A_NUMBER = {
     "*s/size(c)": lambda x, s=0.25: x * (s / x.shape[-1]),
-    "*s/(sqrt(size(c)))": lambda x, s=0.25: x * (1 / x.shape[-1] ** 0.5 * s),
+    "*s/sqrt(size(c))": lambda x, s=0.25: x * (1 / x.shape[-1] ** 0.5 * s),
     "*(1 - s) + s/size(c)": lambda x, s=0.25: x * (1 - s) + s / x.shape[-1],
     "*(1 - s/size(c))": lambda x, s=0.25: x * (1 - s / x.shape[-1]),
     "*(s*size(c) - s)": lambda x, s=0.25: x * ((x.shape[-1] - 1) * s),
