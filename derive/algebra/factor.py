@@ -207,9 +207,13 @@ class _Shared:
     def __init__(self, products: Sequence[_Product]) -> None:
         self._products = dict(enumerate(products))
         self._having: dict[tuple[Expr, bool], dict[int, None]] = {}
+        of_coef: dict[Fraction, list[_Product]] = {}
+        for p in products:
+            of_coef.setdefault(p.coef, []).append(p)
         for n, p in self._products.items():
+            opposite = of_coef.get(-p.coef, ())
             for a, power in p.powers:
-                if not any(_is_difference(p, a, other) for other in products):
+                if not any(_is_difference(p, a, other) for other in opposite):
                     self._having.setdefault((a, power > 0), {})[n] = None
         self._ranks: dict[tuple[Expr, bool], tuple[object, ...]] = {}
         for key in self._having:
@@ -253,8 +257,11 @@ class _Shared:
 
 
 def _is_difference(p: _Product, a: Expr, other: _Product) -> bool:
-    """True if p + other is c*Sum_j K[i,j]*(a[i] - a[j]), whose digits another sum would lose."""
-    if p.coef != -other.coef or not isinstance(a, Access) or p.power(a) != 1:
+    """True if p + other is c*Sum_j K[i,j]*(a[i] - a[j]), whose digits another sum would lose.
+
+    The coefficient of ``other`` is that of p with the opposite sign.
+    """
+    if not isinstance(a, Access) or p.power(a) != 1:
         return False
     sums = [[s for s, n in q.powers if isinstance(s, Term) and n == 1] for q in (p, other)]
     for own, whole in product(*sums):

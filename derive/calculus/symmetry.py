@@ -23,9 +23,17 @@ def symmetry_rule(lets: Lets, adjoints: Mapping[str, Let]) -> Rule:
     known: dict[Let, tuple[tuple[int, int], ...]] = {}
 
     def exchangeable(let: Let) -> tuple[tuple[int, int], ...]:
-        if let not in known:
-            known[let] = ()
-            known[let] = tuple(_exchangeable(let, ordered))
+        waiting = [] if let in known else [let]
+        while waiting:
+            # Those that it reads come first, so that no chain of equations is a chain of calls.
+            one = waiting[-1]
+            known.setdefault(one, ())
+            names = sorted(one.reads()) if _pairs(one) else ()
+            own = (lets.get(name) or adjoints.get(name) for name in names)
+            if (other := next((x for x in own if x and x not in known), None)) is not None:
+                waiting.append(other)
+            else:
+                known[waiting.pop()] = tuple(_exchangeable(one, ordered))
         return known[let]
 
     def ordered(e: Expr, bound: frozenset[Index] = frozenset()) -> Expr:
@@ -61,15 +69,22 @@ def symmetry_rule(lets: Lets, adjoints: Mapping[str, Let]) -> Rule:
     return Rule("symmetry", "K[k,n] = K[n,k]", "the order of indices", apply)
 
 
+def _pairs(let: Let) -> list[tuple[int, int]]:
+    """Return each pair of axes of the same extent."""
+    if let.compared or let.dtype != "float":
+        return []
+    apart = {n for n, i in enumerate(let.formals) if i.group or i in let.binders}
+    # The product of all but one has the position left out as formal and binder.
+    of = [i.extent for i in let.formals]
+    every = combinations(range(len(of)), 2)
+    return [(m, n) for m, n in every if of[m] == of[n] and apart.isdisjoint((m, n))]
+
+
 def _exchangeable(let: Let, ordered: Callable[[Expr], Expr]) -> Iterator[tuple[int, int]]:
     """Yield each pair of axes that can be exchanged; ``ordered`` orders the indices inside."""
-    if let.compared or let.dtype != "float":
-        return
     parts = [e for e in (let.body, let.condition) if e is not None]
-    for m, n in combinations(range(len(let.formals)), 2):
+    for m, n in _pairs(let):
         i, k = let.formals[m], let.formals[n]
-        if i.extent != k.extent or i.group or k.group or {i, k} & {*let.binders}:
-            continue  # the product of all but one has the position left out as formal and binder
         turned = (substitute(e, {i: k, k: i}) for e in parts)
         both = ((upright(ordered(e)) for e in pair) for pair in zip(turned, parts, strict=True))
         if all(a is b for a, b in both):

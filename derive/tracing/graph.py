@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from traceback import walk_tb
-from types import NoneType
+from types import CodeType, FrameType, NoneType
 from typing import Any, TypeVar
 
 import torch
@@ -44,6 +44,8 @@ class SourceStatement:
     line: int
     text: str
     variable: str | None = None
+    turn: int = 0
+    """A number that tells one run of a statement from the next one."""
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line}: {self.text}"
@@ -507,6 +509,8 @@ def recorded_statements() -> Iterator[tuple[dict[str, SourceStatement], dict[str
     create = PythonKeyTracer.create_node
     applied: dict[str, None] = {}
     callers: list[bool] = []
+    last: dict[CodeType, tuple[int, int, str, int]] = {}
+    """For each code, its last frame, where it stood, in which statement, and the turn."""
 
     def apply(cls: Any, *args: Any, **options: Any) -> Any:
         applied[cls.__name__] = None
@@ -515,6 +519,16 @@ def recorded_statements() -> Iterator[tuple[dict[str, SourceStatement], dict[str
             return super(_SingleLevelFunction, cls).apply(*args, **options)
         finally:
             callers.pop()
+
+    def turn_of(frame: FrameType, text: str) -> int:
+        """Return the number of the call, and of the step of its loop."""
+        while frame.f_code.co_name == "<genexpr>" and frame.f_back is not None:
+            frame = frame.f_back
+        before, at, said, turn = last.get(frame.f_code, (id(frame), -1, text, 0))
+        back = frame.f_lasti < at and (said != text or " for " not in text)
+        turn += before != id(frame) or back
+        last[frame.f_code] = id(frame), frame.f_lasti, text, turn
+        return turn
 
     def create_node(self: Any, *args: Any, **kwargs: Any) -> Any:
         node = create(self, *args, **kwargs)
@@ -528,7 +542,8 @@ def recorded_statements() -> Iterator[tuple[dict[str, SourceStatement], dict[str
             if place := _statement_at(own.f_code.co_filename, own.f_lineno, at):
                 # The statement around a lambda assigns the function, not this value.
                 is_lambda = own.f_code.co_name == "<lambda>"
-                places[node.name] = replace(place, variable=None) if is_lambda else place
+                variable = None if is_lambda else place.variable
+                places[node.name] = replace(place, variable=variable, turn=turn_of(own, place.text))
         return node
 
     PythonKeyTracer.create_node = create_node  # type: ignore[method-assign]

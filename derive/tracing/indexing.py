@@ -70,8 +70,11 @@ _REDUCTIONS = frozenset("sum mean amax amin prod".split())
 """Operations over axes: over the axis of the pieces, or others of each piece."""
 _MEASURES = frozenset("linalg_vector_norm var std".split())
 """Operations that map each element within one piece, unless they reduce all axes."""
-_WITHIN = frozenset("max min argmax argmin any all".split())
-"""Reductions over an axis that is not that of the pieces."""
+_WITHIN = frozenset(
+    "max min argmax argmin any all logsumexp cumsum cumprod logcumsumexp flip pad diff "
+    "split chunk narrow".split()
+)
+"""Operations along an axis that is not that of the pieces."""
 _MADE = frozenset(
     "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
@@ -140,13 +143,14 @@ def _shape(node: Any) -> Sequence[Any]:
     return shape
 
 
-def _piece(x: Any, k: int) -> Any:
+def of_piece(x: Any, k: int) -> Any:
+    """Return the k-th piece of a value, or of each value in a list."""
     if isinstance(x, Pieces):
         return x.values[k]
     if isinstance(x, TracedValue) and (found := selection(x)) is not None:
         return replace(x, node=under_mask(*found))
     if isinstance(x, tuple | list):
-        return type(x)(_piece(e, k) for e in x)
+        return type(x)(of_piece(e, k) for e in x)
     return x
 
 
@@ -167,8 +171,8 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     count = counts.pop()
 
     def of(k: int, *instead: Any) -> Any:
-        own = _piece(args, k)
-        named_ = {key: _piece(x, k) for key, x in kwargs.items()}
+        own = of_piece(args, k)
+        named_ = {key: of_piece(x, k) for key, x in kwargs.items()}
         own = (*instead, *own[len(instead) :])
         with context.in_piece(k):
             return f(context, *own, **named_)
@@ -213,7 +217,7 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
         if isinstance(x, Pieces) or _of_one_axis(x):
-            values += x.values if isinstance(x, Pieces) else [_piece(x, 0)]
+            values += x.values if isinstance(x, Pieces) else [of_piece(x, 0)]
             lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         else:
             values.append(x)
@@ -228,7 +232,7 @@ def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) ->
     places = [n for n, size in enumerate(source) if symbol_of(size) in context.lengths]
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-    values = args[0].values if isinstance(args[0], Pieces) else (_piece(args[0], 0),)
+    values = args[0].values if isinstance(args[0], Pieces) else (of_piece(args[0], 0),)
     dims = sorted({*dims_of(values[0], wanted)})
     several = context.called != "sum" and len(values) > 1
     if not places or not {*dims} >= {*places} or several:
@@ -248,7 +252,7 @@ def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any
         raise many()
     met: TracedValue | None = None
     for k in range(count):
-        i, s = _piece(index, k), _piece(source, k)
+        i, s = of_piece(index, k), of_piece(source, k)
         x = context.simple(x)
         if include:
             x = f(context, x, dim, i, s, kind, True)

@@ -50,6 +50,7 @@ from derive.tracing.refusals import SizesUnread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.sorting import by_ranks
 from derive.tracing.validate import BEYOND, LARGE, Differs, OtherBranch, check
+from derive.tracing.views import separated_axes
 from derive.tracing.writes import ComputedInputs, computed_inputs
 
 FAMILIES = elementwise, reductions, views, slicing, products, indexing, windows, sampling, segments
@@ -350,8 +351,9 @@ def _traced_equations(
         outputs.append(None if x is None else (_output_name(context, x, n, names), x))
     if all(made is None for made in outputs):
         raise DeriveError("the function returns no tensor", kind="torch-result")
-    context.equations = hoisted_products(context.equations, context.fresh)
     names = [made[0] for made in outputs if made is not None]
+    equations = hoisted_products(context.equations, context.fresh)
+    context.equations = separated_axes(equations, names)
     nodes = (x for e in equations_of(context.equations, names) for x in tv.walk(e.body))
     read = {x.name for x in nodes if isinstance(x, tv.TracedRead)}
     results = {name: own for name, own in context.computed.items() if name in read}

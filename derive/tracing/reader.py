@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Any
 
 import sympy
@@ -17,7 +17,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
 from derive.tracing.graph import UNREAD, Graph, held_tensor, is_write, name_of, unused
-from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces
+from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, of_piece
 from derive.tracing.names import is_simple, written_out
 from derive.tracing.refusals import SizesUnread, extracted, many, unread
 from derive.tracing.sorting import sorting_of
@@ -143,6 +143,9 @@ class Reader:
             elif node.op == "call_function":
                 made = self._called(node)
                 name = context.place.variable if node in last and context.place else None
+                if name and not last[node] and _is_short(made):
+                    # As a sum that a loop adds to: the steps are one expression.
+                    name = None
                 self.known[node] = made = self._kept(node, made, name)
                 try:
                     self._write(node, made)
@@ -156,14 +159,15 @@ class Reader:
                 return self._given(node.args[0])
         raise DeriveError("the function returns nothing", kind="torch-result")
 
-    def _last_of_statements(self, skipped: set[Any]) -> set[Any]:
-        """The last node of each statement that is read."""
-        found: dict[tuple[str, int, str | None], Any] = {}
+    def _last_of_statements(self, skipped: set[Any]) -> dict[Any, bool]:
+        """The last node of each run of a statement that is read; true in the last run."""
+        found: dict[tuple[str, int, str | None], dict[int, Any]] = {}
         for node in self.graph.graph.nodes:
             place = self.graph.places.get(node.name)
             if place is not None and node.op == "call_function" and node not in skipped:
-                found[place.file, place.line, place.variable] = node
-        return set(found.values())
+                runs = found.setdefault((place.file, place.line, place.variable), {})
+                runs[place.turn] = node
+        return {node: turn == max(runs) for runs in found.values() for turn, node in runs.items()}
 
     def _given(self, x: Any) -> Any:
         """Return the arguments of a node, with nodes replaced by their values."""
@@ -403,7 +407,7 @@ class Reader:
         if not is_write(node) or memory.is_idle(node):
             return
         group = memory.group(node)
-        if not isinstance(made, tv.TracedValue):
+        if not isinstance(made, tv.TracedValue | Pieces):
             left = (u for x in group if x is not node for u in x.users)
             if any(memory.order[u] > memory.order[node] for u in left):
                 raise many()
@@ -413,16 +417,33 @@ class Reader:
         chain, value = memory.chain(node.args[0]), made
         for child, parent in pairwise(chain):
             args, named = self._given(child.args), self._given(child.kwargs)
-            value = put_into(self.context, known[parent], value, (child, parent), args, named)
+            value = self._put(known[parent], value, (child, parent), args, named)
         first = chain[-1]
-        unnamed = is_simple(value.node) or leaves_out(value.node)
-        if not unnamed and memory.reads_of(group, node) > 1:
+        if memory.reads_of(group, node) > 1:
             place = self.graph.places.get(first.name)
-            value = self.context.named(value, (place and place.variable) or "written")
+            value = self._written(value, (place and place.variable) or "written")
         known[first] = value
         for other in memory.read_later(group, node):
             if other in known and other is not first:
                 known[other] = self._view_again(other)
+
+    def _put(self, old: Any, value: Any, nodes: Any, args: Any, named: Any) -> Any:
+        """Return ``old``, or each of its pieces, with a value in the place of a view of it."""
+        if not isinstance(old, Pieces):
+            return put_into(self.context, old, value, nodes, args, named)
+        made = []
+        for k, own in enumerate(old.values):
+            with self.context.in_piece(k):
+                given = (of_piece(x, k) for x in (own, value, nodes, args, named))
+                made.append(tv.with_outer_mask(put_into(self.context, *given)))
+        return Pieces(tuple(made))
+
+    def _written(self, value: Any, name: str) -> Any:
+        if isinstance(value, Pieces):
+            return Pieces(tuple(self._written(v, name) for v in value.values))
+        if is_simple(tv.lifted_mask(value)[1].node) or leaves_out(value.node):
+            return value
+        return self.context.named(value, name)
 
     def _view_again(self, node: Any) -> Any:
         """Return a view of the current values."""
@@ -435,7 +456,10 @@ class Reader:
             args, named = self._given(node.args), self._given(node.kwargs)
             if node.target is operator.getitem:
                 return args[0][args[1]]
-            return OPERATIONS[name_of(node.target)](self.context, *args, **named)
+            f = OPERATIONS[name_of(node.target)]
+            if any(isinstance(x, Pieces) for x in tree_leaves([args, named])):
+                return by_pieces(self.context, f, node, args, named)
+            return f(self.context, *args, **named)
 
     # ---------------------------------------------------------------- names
 
@@ -468,6 +492,15 @@ class Reader:
         own = kept.renamed(dict(zip(kept.atoms, rest.atoms, strict=True)))
         infinite = made.node.parts()[1 if left.holds else 2]
         return replace(made, node=left.with_branches(infinite, own.node))
+
+
+_SHORT = 12
+"""Maximum number of nodes in an expression of one step that gets no name."""
+
+
+def _is_short(made: Any) -> bool:
+    parts = list(islice(tv.walk(made.node), _SHORT + 1)) if isinstance(made, tv.TracedValue) else []
+    return len(parts) <= _SHORT and not any(isinstance(x, tv.TracedReduce) for x in parts)
 
 
 def _constant(node: Any) -> Any:

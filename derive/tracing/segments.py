@@ -355,8 +355,9 @@ def _where_mask(
         if values.axes[at] and tv.lifted_mask(values)[0] is None:
             text = "a write of as many values as a mask selects is not supported; use torch.where"
             raise unread(text)
-        more = ((),) * (len(mask.axes) - 1)
-        values = replace(values, axes=(*values.axes[:at], *more, *values.axes[at:]))
+        shape = values.shape
+        wanted = mask.shape if values.axes[at] else [1] * len(mask.axes)
+        values = context.regrouped(values, [*shape[:at], *wanted, *shape[at + 1 :]])
     # A selection names its mask if more is made of its length.
     given = (mask.fresh(), context.simple(mask).fresh())
     masks = [replace(m, axes=(*m.axes, *((),) * rest)) for m in given]

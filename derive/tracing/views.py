@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import sympy
@@ -12,7 +13,7 @@ from derive.algebra.expr import RELATIONS
 from derive.algebra.reductions import REDUCTIONS
 from derive.tracing import values as tv
 from derive.tracing.choices import leaves_out
-from derive.tracing.context import Context, operation
+from derive.tracing.context import Context, TracedEquation, operation
 from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import unread
 
@@ -251,3 +252,41 @@ def flip(context: Context, x: tv.TracedValue, dims: Sequence[int]) -> tv.TracedV
         x, atom = context.single(x, d)
         x = x.at({atom: tv.TracedNumber(atom.size - 1) - tv.Position(atom)})
     return x
+
+
+# -------------------------------------------------------------------- composite axes
+
+
+def separated_axes(
+    equations: Sequence[TracedEquation], outputs: Collection[str]
+) -> list[TracedEquation]:
+    """Return the equations, with h[n,t] for h[(n t)] where every read of h has these parts."""
+    parts = {e.name: _composites(e) for e in equations if e.name not in outputs}
+    nodes = (x for e in equations for x in tv.walk(e.body))
+    for x in (x for x in nodes if isinstance(x, tv.TracedRead)):
+        own = parts.get(x.name, {})
+        for n, p in enumerate(x.positions):
+            if n in own and not (isinstance(p, tv.Joined) and [*p.sizes] == own[n]):
+                del own[n]
+
+    def apart(x: tv.TracedNode) -> tv.TracedNode:
+        if not isinstance(x, tv.TracedRead) or not parts.get(x.name):
+            return x
+        split = parts[x.name]
+        every = (p.parts() if n in split else (p,) for n, p in enumerate(x.positions))
+        return tv.TracedRead(x.name, tuple(chain.from_iterable(every)))
+
+    made = []
+    for e in equations:
+        axes = e.axes
+        if split := parts.get(e.name):
+            kept = enumerate(filter(None, axes))
+            axes = tuple(own for n, x in kept for own in ([(a,) for a in x] if n in split else [x]))
+        made.append(replace(e, axes=axes, body=tv.rewritten(e.body, apart)))
+    return made
+
+
+def _composites(e: TracedEquation) -> dict[int, list[sympy.Expr]]:
+    """Return the sizes of the parts of each composite axis."""
+    axes = enumerate(filter(None, e.axes))
+    return {n: [a.size for a in axis] for n, axis in axes if len(axis) > 1}

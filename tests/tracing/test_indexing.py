@@ -74,6 +74,25 @@ def places(x, m):
     return y
 
 
+def changed_in_place(x, m):
+    part = x[:, m]
+    first = part[0]
+    part *= 2
+    return first.sum() * part.sum()
+
+
+def spline(x, w):
+    """Positions among knots, each of which is a sum of shares, inside of an interval."""
+    inside = x.abs() < 1
+    knots = F.pad(w[inside].softmax(-1).cumsum(-1), (1, 0))
+    knots[..., -1] = 2
+    wide = knots[..., 1:] - knots[..., :-1]
+    k = (x[inside].unsqueeze(-1) >= knots).sum(-1, keepdim=True).clamp(1, 4) - 1
+    y = torch.zeros_like(x)
+    y[inside] = (x[inside] - knots.gather(-1, k)[..., 0]) / wide.gather(-1, k)[..., 0]
+    return y
+
+
 BEST = torch.tensor([1, 0, 2, 1])
 HOT = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)).gt(0.5).long()
 
@@ -94,6 +113,10 @@ READ = [
     (lambda x, m: (x[:, m] * 2).sum(), (r(3, 5), MASK), "sum[n,c | m[c]](x[n,c]*2)"),
     (lambda x, m: torch.ones(x[:, m].shape[1]).sum() * x, (r(3, 5), MASK), "sum[c2 | m[c2]](1)"),
     (scaled_in_place, (r(3, 5), MASK), "| m["),
+    (changed_in_place, (r(3, 5), MASK), "y = sum[c | m[c]](part[0,c])*"),
+    (spline, (r(3, 5), r(3, 5, 4)), "u[n,c,m] = sum[m2 | m2 <= m](knots[n,c,m2])"),
+    (spline, (r(6), r(6, 4)), "y[c] = where(inside[c], (x[c] - knots3[c,k[c]])/wide[c,k[c]], 0)"),
+    (lambda x, m: (x[m].flip(1) * x[m]).sum(), (r(5, 3), MASK), "x[n,size(c) - 1 - c]*x[n,c]"),
     (lambda x, m: x[:, m].sum(1), (r(3, 5), MASK), "sum[c | m[c]](x[n,c])"),
 ]
 
@@ -103,20 +126,13 @@ def test_a_sum_is_that_where_the_mask_holds(function, examples, said):
     assert said in reading(function, *examples, name="f", comments=False).text
 
 
-def changed_in_place(x, m):
-    part = x[:, m]
-    first = part[0]
-    part *= 2
-    return first.sum() * part.sum()
-
-
 @pytest.mark.parametrize(
     "function",
     [
-        changed_in_place,
         lambda x, m: x[:, m],
         lambda x, m: x[:, m][:, 0],
         lambda x, m: x[:, m].cumsum(1).sum(),
+        lambda x, m: (x[:, m].flip(1) * x[:, m]).sum(),
         lambda x, m: (x[:, m] * x[:, ~m]).sum(),
         lambda x, m: torch.softmax(x[:, m], 1).sum(),
         lambda x, m: x[:, m].flip(1) @ torch.ones(2),

@@ -1,5 +1,7 @@
 """Operations that are not in index notation: which, where, and what to do instead."""
 
+from functools import reduce
+
 import pytest
 import torch
 
@@ -91,10 +93,7 @@ def moved(x):
 
 
 def iterated(x):
-    z = x
-    for _ in range(200):
-        z = torch.tanh(z @ x + x)
-    return z
+    return reduce(lambda z, _: torch.tanh(z @ x + x), range(200), x)
 
 
 SAID = {
