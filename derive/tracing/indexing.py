@@ -118,6 +118,8 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
         carries = bool(node.meta["val"].shape)
     elif context.called in _WITHIN:
         carries = bool(_dims(context, node))
+    elif context.called in _PUT:
+        carries, given = True, [x for x in given if getattr(x, "kind", "") == "int"]
     else:
         carries = context.called in _CARRIED | _REDUCTIONS
     return carries and any(map(_of_one_axis, given))
@@ -199,7 +201,11 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     values = []
     for k in range(count):
         value = of(k)
-        if lifted_mask(value)[0] is None and dims:
+        if selection(value) is not None:
+            if count > 1:
+                raise many()
+            value = of_piece(value, k)
+        elif lifted_mask(value)[0] is None and dims:
             value = _masked_like(context, value, dims[0], k, node)
         values.append(with_outer_mask(value))
     return Pieces(tuple(values))
@@ -343,6 +349,13 @@ def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> Traced
 
 def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
     """Return the elements of x where a mask of its first axes holds, and record their axis."""
+    own, plain = lifted_mask(mask)
+    if own is not None:
+        # Of what another mask has selected: both hold.
+        wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
+        if len({lifted_mask(v)[0] for v in context.aligned(x, wide)}) > 1:
+            raise many()
+        x, mask = lifted_mask(x)[1], replace(mask, node=apply("and", own, plain.node))
     along = with_first_joined(context.simple(mask), len(mask.axes))
     if along.axes[0]:
         record_pieces(context, 0, [(along.shape[0], along)])

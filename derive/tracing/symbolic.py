@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import inspect
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +150,9 @@ def _codes(function: Any) -> list[Any]:
     """Return the Python functions that a function may call, and those of the modules in it."""
     functions = [function, *surroundings_of(function).functions]
     if isinstance(function, torch.nn.Module):
-        functions += [getattr(type(m), "forward", None) for m in function.modules()]
+        kinds = dict.fromkeys(c for m in function.modules() for c in type(m).__mro__)
+        own_kinds = (c for c in kinds if not c.__module__.startswith(("torch.", "builtins")))
+        functions += [f for c in own_kinds for f in vars(c).values() if inspect.isroutine(f)]
     found = dict.fromkeys(getattr(f, "__func__", f) for f in functions)
     own = (f for f in found if isinstance(getattr(f, "__globals__", None), dict))
     return [f for f in own if f.__globals__.get("__name__") != "math"]

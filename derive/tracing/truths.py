@@ -28,6 +28,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import sympy
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils._sympy.interp import sympy_interp
@@ -240,11 +241,14 @@ def _run_along(
     asked: dict[int, tuple[Any, Answer]] = {}
     last: list[Answer] = []
     left = {site: [*holds] for site, holds in told.items()}
+    counts = _Ranges()
 
     def answer(plain: Any, frame: Any, x: Any) -> bool:
         if holds := left.get((frame.f_code, frame.f_lineno)):
             return holds.pop(0)
         truth = _as_tensor(x, inputs, frame)
+        if truth is not None and (holds := counts.implied(x)) is not None:
+            return holds
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
         number = inputs[0].fake_mode.number(truth)
@@ -255,6 +259,7 @@ def _run_along(
         n = [*asked].index(number)
         found = path[n] if n < len(path) else True
         last[:] = [replace(place, holds=not found)]
+        counts.add(x, found)
         return found
 
     with _bool_replaced(answer):
@@ -283,6 +288,42 @@ def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     if symbols.isdisjoint(of_values) or not symbols <= known.keys():
         return None
     return sympy_interp(_Counts, known, expr)
+
+
+_SOME = frozenset(range(64))
+"""Numbers of elements for which comparisons with integers up to half of their number are asked."""
+
+
+class _Ranges:
+    """The values that numbers of elements may have, by the comparisons that hold or do not."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, frozenset[int]] = {}
+
+    def implied(self, x: Any) -> bool | None:
+        """Return what is known of a comparison, None if nothing."""
+        number, where = self._compared(x)
+        found = self._known.get(number, _SOME)
+        if where is None or not (found <= where or found.isdisjoint(where)):
+            return None
+        return found <= where
+
+    def add(self, x: Any, holds: bool) -> None:
+        number, where = self._compared(x)
+        if where is not None:
+            found = self._known.get(number, _SOME)
+            self._known[number] = found & where if holds else found - where
+
+    @staticmethod
+    def _compared(x: Any) -> tuple[Any, frozenset[int] | None]:
+        """Return (a number of elements, its values for which the comparison holds)."""
+        expr = None if isinstance(x, torch.Tensor) else x.node.expr
+        if not isinstance(expr, sympy.Rel) or len(expr.free_symbols) != 1:
+            return None, None
+        if any(not n.is_Integer or 2 * abs(n) > len(_SOME) for n in expr.atoms(sympy.Number)):
+            return None, None
+        (number,) = expr.free_symbols
+        return number, frozenset(n for n in _SOME if expr.subs(number, n) == True)  # noqa: E712
 
 
 class _Counts(PythonReferenceAnalysis):
