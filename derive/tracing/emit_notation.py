@@ -141,16 +141,28 @@ class Letters:
         return name
 
     def in_equation(self, axes: Iterable[tv.Axis], body: tv.TracedNode) -> dict[tv.Atom, str]:
-        """Return distinct letters for the indices of an equation."""
-        atoms = dict.fromkeys(a for axis in axes for a in axis)
-        for x in tv.walk(body):
-            if isinstance(x, tv.Position):
-                atoms[x.atom] = None
-            elif isinstance(x, tv.TracedReduce):
-                atoms |= dict.fromkeys(x.atoms)
+        """Return the letters of the indices of an equation, distinct where one is inside another.
+
+        Two sums that stand side by side may have the same letter.
+        """
+        free = dict.fromkeys(a for axis in axes for a in axis)
+        apart: dict[tv.Atom, set[tv.Atom]] = {a: {*free} for a in free}
+        left: list[tuple[tv.TracedNode, tuple[tv.Atom, ...]]] = [(body, tuple(free))]
+        while left:
+            node, around = left.pop()
+            if isinstance(node, tv.TracedReduce):
+                around = (*around, *node.atoms)
+                for a in node.atoms:
+                    apart.setdefault(a, set()).update(around)
+                for a in around:
+                    apart[a].update(node.atoms)
+            elif isinstance(node, tv.Position):
+                apart.setdefault(node.atom, set())
+            left += [(part, around) for part in reversed(node.parts())]
         found: dict[tv.Atom, str] = {}
-        for a in atoms:
-            found[a] = self.another(self.of(a.size), found.values())
+        for a, others in apart.items():
+            used = {found[b] for b in others if b in found}
+            found[a] = self.another(self.of(a.size), used)
         return found
 
 

@@ -247,8 +247,8 @@ def _run_along(
         if holds := left.get((frame.f_code, frame.f_lineno)):
             return holds.pop(0)
         truth = _as_tensor(x, inputs, frame)
-        if truth is not None and (holds := counts.implied(x)) is not None:
-            return holds
+        if truth is not None and (implied := counts.implied(x)) is not None:
+            return implied
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
         number = inputs[0].fake_mode.number(truth)

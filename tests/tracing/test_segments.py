@@ -77,12 +77,12 @@ READ = [
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax", include_self=False),
         (X, I, r(3, 4)),
-        "where(any[n](i[n] == k), amax[n2 | i[n2] == k](x[n2,c]), b[k,c])",
+        "where(any[n](i[n] == k), amax[n | i[n] == k](x[n,c]), b[k,c])",
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "amax"),
         (X, I, r(3, 4)),
-        "maximum(b[k,c], amax[n2 | ",
+        "maximum(b[k,c], amax[n | ",
     ),
     (
         lambda x, i: x.new_full((3, 4), -torch.inf).scatter_reduce(0, wide(i, x), x, "amax"),
@@ -97,12 +97,12 @@ READ = [
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean"),
         (X, I, r(3, 4)),
-        "/(1 + sum[n2 | i[n2] == k](1))",
+        "/(1 + sum[n | i[n] == k](1))",
     ),
     (
         lambda x, i, b: b.scatter_reduce(0, wide(i, x), x, "mean", include_self=False),
         (X, I, r(3, 4)),
-        "mean[n2 | i[n2] == k]",
+        "mean[n | i[n] == k]",
     ),
     (
         lambda x, i: torch.zeros_like(x).scatter_(1, i.unsqueeze(1), 1) * x,
@@ -143,9 +143,9 @@ READ = [
     (
         lambda x, m: torch.logsumexp(x[m], 0) + (-x[~m]).logsumexp((0,)),
         (r(5), r(5) > 0),
-        "log(sum[c | m[c]](exp(x[c]))) + log(sum[c2 | not m[c2]](exp(-x[c2])))",
+        "log(sum[c | m[c]](exp(x[c]))) + log(sum[c | not m[c]](exp(-x[c])))",
     ),
-    (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (X, ROWS), "[any[c2]("),
+    (lambda x, m: (x[m].sum(-1) * (x[m] > 1).any(-1)).sum(), (X, ROWS), "[any[c]("),
     (lambda x, m, w: w[x[m].argmax(1)].sum(), (X, ROWS, r(4)), "w[index[n]]"),
     (lambda x, m: x[m].mean(0), (X, ROWS), "y[c] = mean[n | m[n]](x[n,c])"),
     (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
@@ -154,17 +154,17 @@ READ = [
     (
         lambda x, m, i: F.cross_entropy(x[m], i[m]),
         (X, ROWS, I),
-        "/sum[n2 | m[n2]]([i[n2] != -100])",
+        "/sum[n | m[n]]([i[n] != -100])",
     ),
     (
         lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
         (X, ROWS, I, r(4)),
-        "/sum[n2 | m[n2]](where(i[n2] != -100, w[index[n2]], 0))",
+        "/sum[n | m[n]](where(i[n] != -100, w[index[n]], 0))",
     ),
     (
         lambda x, i: F.cross_entropy(x[i > 0], i[i > 0]),
         (r(2, 3, 4), torch.tensor([[1, 2, 3], [0, 3, 0]])),
-        "] > 0]([i[n2",
+        "] > 0]([i[n",
     ),
     (put, (r(5, 3, 4), r(5, 3, 4), r(5, 3) > 0), "where(m[n,t], x[n,t,c]*y[n,t,c], x[n,t,c])*2"),
 ]
@@ -176,7 +176,7 @@ def test_what_meets_a_position_is_read(function, examples, said):
     assert said in made.text
 
 
-OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
+OF_SELECTED = "sum[n,c](where(m[n,c], 1, 0))"
 
 
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom")
@@ -188,16 +188,16 @@ OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
         (
             lambda x, m: x[m].sum() / x[m].numel(),
             r(5) > 0,
-            "/(sum[n2](where(m[n2], 1, 0))*size(c))",
+            "/(sum[n](where(m[n], 1, 0))*size(c))",
         ),
         (
             lambda x, m: F.kl_div(x[m], x[m].softmax(-1), reduction="batchmean"),
             r(5) > 0,
-            "/sum[n2](where(m[n2], 1, 0))",
+            "/sum[n](where(m[n], 1, 0))",
         ),
         (lambda x, m: x[m].norm(), r(5, 4) > 0, "y = norm2[n,c](where(m[n,c], x[n,c], 0))"),
         (lambda x, m: x[m].norm(p=1), r(5, 4) > 0, "y = sum[n,c | m[n,c]](abs(x[n,c]))"),
-        (lambda x, m: x[m].var(), r(5, 4) > 0, "**2)/maximum(sum[n2,c2 | m[n2,c2]](1) - 1, 0)"),
+        (lambda x, m: x[m].var(), r(5, 4) > 0, "**2)/maximum(sum[n,c | m[n,c]](1) - 1, 0)"),
         (
             lambda x, m: x[m].var(correction=0),
             r(5, 4) > 0,
@@ -205,7 +205,7 @@ OF_SELECTED = "sum[n2,c2](where(m[n2,c2], 1, 0))"
         ),
         (lambda x, m: (x - x[m].mean()) / x[m].std(), r(5, 4) > 0, "where(variance == 0, 0, sqrt("),
         (lambda x, m: x.sum() / (x[m].numel() ** 2 + 1), r(5, 4) > 0, f"/(1 + {OF_SELECTED}**2)"),
-        (lambda x, m: (x * m).sum() / max(int(m.sum()), 1), r(5, 4) > 0, "c2]*m[n2,c2])/index)"),
+        (lambda x, m: (x * m).sum() / max(int(m.sum()), 1), r(5, 4) > 0, "c]*m[n,c])/index)"),
         (lambda x, m: x.sum() / math.sqrt(m.sum().item() + 1), r(5) > 0, "/sqrt(1 + sum["),
         (lambda x, m: x * (m.sum().item() // 2 % 3) + m.sum().item() / 4, r(5) > 0, "// 2 % 3)"),
         (lambda x, m: x / (x.abs().max().item() + abs(x[0, 1].item())), r(5) > 0, "detach(amax["),

@@ -125,12 +125,12 @@ def number(x, w):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c2](x[c2])*0, mean["),
+        (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c](x[c])*0, mean["),
         (difference, ")) < 2, sum["),
-        (rows, ")*size(c) > 5, mean[c2, c3 | gt[c2]](exp("),
+        (rows, ")*size(c) > 5, mean[c, c2 | gt[c]](exp("),
         (chain, "where(all["),
         (added, "where(any["),
-        (checked, "y = where(amax[c](w[c]) > 0, sum[c2](x[c2]), sum["),
+        (checked, "y = where(amax[c](w[c]) > 0, sum[c](x[c]), sum["),
         (caught, "where(amax["),
         (told, "y = sum[c](x[c]*w[c])"),
         (twice, "y = where(some, total2, total)"),
