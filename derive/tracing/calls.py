@@ -84,18 +84,19 @@ def as_function(
         for name, path in zip(names, places, strict=True):
             made = _with_value_at(made, path, given[name])
         with unchanged_containers(made) as (positional, keywords):
-            if module is None:
-                with restored_attributes(function) as assigned:
-                    result = function(*positional, **keywords)
-                changed.update(assigned())
-                return fields_of(result)
-            held = {name: given[label] for name, label in slots.items()}
-            # torch would leave the tensors that are given in a module that has two names.
-            result = torch.func.functional_call(
-                module, held, tuple(positional), keywords, tie_weights=False
-            )
+            with restored_attributes(function) as assigned:
+                held = {name: given[label] for name, label in slots.items()}
+                # torch would leave the tensors that are given in a module that has two names.
+                result = (
+                    function(*positional, **keywords)
+                    if module is None
+                    else torch.func.functional_call(
+                        module, held, tuple(positional), keywords, tie_weights=False
+                    )
+                )
             # An assignment to a buffer is in the dict.
             changed.update(n for n, label in slots.items() if held[n] is not given[label])
+            changed.update(assigned())
             return fields_of(result)
 
     def fields_of(result: Any) -> Any:

@@ -42,6 +42,16 @@ def is_simple(node: tv.TracedNode) -> bool:
     )
 
 
+_SHORT = 20
+"""Maximum number of nodes of a short expression."""
+
+
+def is_short(node: tv.TracedNode) -> bool:
+    """True if the expression has a few nodes and no reduction: it may be written in two places."""
+    parts = list(islice(tv.walk(node), _SHORT + 1))
+    return len(parts) <= _SHORT and not any(isinstance(x, tv.TracedReduce) for x in parts)
+
+
 def value_key(value: tv.TracedValue) -> tuple[Any, ...]:
     """Return a key that is equal for values that differ only in their indices."""
     numbers: dict[tv.Atom, int] = {}

@@ -30,14 +30,7 @@ from derive.tracing import (
     windows,
 )
 from derive.tracing import values as tv
-from derive.tracing.calls import (
-    as_function,
-    bind,
-    collected,
-    module_tensors,
-    restored_attributes,
-    with_argument_value,
-)
+from derive.tracing.calls import as_function, bind, collected, module_tensors, with_argument_value
 from derive.tracing.context import Context, TracedEquation
 from derive.tracing.elementwise import as_number
 from derive.tracing.emit_notation import equations_of, operation_text, with_fewest_sizes
@@ -176,7 +169,7 @@ def reading_of(
     the check of the reading compares the gradients.
     """
     asked = function, bound, name, letters, parameters, comments
-    with collected_later(), restored_attributes(function) as changed:
+    with collected_later():
         try:
             try:
                 made = _with_free_sizes(*asked)
@@ -190,8 +183,7 @@ def reading_of(
                 f"{type(error).__name__}: {error}",
                 kind="internal-error",
             ) from error
-    assigned = sorted(getattr(made.function, "changed", ()))
-    return replace(made, changed=(*changed(), *assigned))
+    return replace(made, changed=tuple(sorted(getattr(made.function, "changed", ()))))
 
 
 def _differently(asked: Sequence[Any], error: Differs) -> Reading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise, zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any
 
 import sympy
@@ -18,7 +18,7 @@ from derive.tracing.choices import infinite_choice, leaves_out
 from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
 from derive.tracing.graph import UNREAD, Graph, held_tensor, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, of_piece
-from derive.tracing.names import is_simple, written_out
+from derive.tracing.names import is_short, is_simple, written_out
 from derive.tracing.refusals import SizesUnread, extracted, many, unread
 from derive.tracing.sorting import sorting_of
 from derive.tracing.writes import Memory, fold_constants, merge_masks, put_into
@@ -143,7 +143,12 @@ class Reader:
             elif node.op == "call_function":
                 made = self._called(node)
                 name = context.place.variable if node in last and context.place else None
-                if name and not last[node] and _is_short(made):
+                if (
+                    name
+                    and not last[node]
+                    and isinstance(made, tv.TracedValue)
+                    and is_short(made.node)
+                ):
                     # As a sum that a loop adds to: the steps are one expression.
                     name = None
                 self.known[node] = made = self._kept(node, made, name)
@@ -356,10 +361,12 @@ class Reader:
         if any(name_of(n.target) == name for n in inner):
             raise unread(f"{name} is not supported: {advice(name) or NO_READING}")
         graph = replace(self.graph, graph=module.graph, places={})
+        given = [self.known[flat[n]] for n in places]
         with self.context.at_node(node, self.context.place):
-            return Reader(self.context, graph, whole=False).read(
-                self.known[flat[n]] for n in places
-            )
+            for n, own in enumerate(module.graph.find_nodes(op="placeholder")):
+                if len(own.users) > 1 and isinstance(given[n], tv.TracedValue):
+                    given[n] = self.context.simple(given[n])
+            return Reader(self.context, graph, whole=False).read(given)
 
     def _at_positions(self, node: Any, args: Any, kwargs: Any, error: DeriveError) -> Any:
         """Return the values that an order selects, and their positions, which are an input."""
@@ -492,15 +499,6 @@ class Reader:
         own = kept.renamed(dict(zip(kept.atoms, rest.atoms, strict=True)))
         infinite = made.node.parts()[1 if left.holds else 2]
         return replace(made, node=left.with_branches(infinite, own.node))
-
-
-_SHORT = 12
-"""Maximum number of nodes in an expression of one step that gets no name."""
-
-
-def _is_short(made: Any) -> bool:
-    parts = list(islice(tv.walk(made.node), _SHORT + 1)) if isinstance(made, tv.TracedValue) else []
-    return len(parts) <= _SHORT and not any(isinstance(x, tv.TracedReduce) for x in parts)
 
 
 def _constant(node: Any) -> Any:

@@ -289,10 +289,10 @@ def _folded(node: TracedNode) -> TracedNode:
             is_integer(n) and n == 1
         ):
             return a
-        case TracedApply("==", (TracedNumber(a), TracedNumber(b))) if is_integer(a) and is_integer(
-            b
+        case TracedApply(symbol, (TracedNumber(a), TracedNumber(b))) if (
+            symbol in RELATIONS and is_integer(a) and is_integer(b)
         ):
-            return TracedNumber(bool(a == b))
+            return TracedNumber(bool(RELATIONS[symbol](a, b)))
         case TracedApply(
             "!=", (TracedApply("where", (c, TracedNumber(1), TracedNumber(0))), b)
         ) if _is_zero(b):
@@ -334,6 +334,8 @@ _ARITHMETIC = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 def _is_zero(node: TracedNode) -> bool:
     """True for 0 and 0*a."""
     match node:
+        case TracedNumber(float() as value):
+            return value == 0
         case TracedNumber(n) | TracedApply("*", (TracedNumber(n), _) | (_, TracedNumber(n))):
             return is_integer(n) and n == 0
     return False

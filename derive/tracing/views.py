@@ -15,6 +15,7 @@ from derive.tracing import values as tv
 from derive.tracing.choices import leaves_out
 from derive.tracing.context import Context, TracedEquation, operation
 from derive.tracing.elementwise import as_number, as_truth
+from derive.tracing.names import is_short
 from derive.tracing.refusals import unread
 
 
@@ -136,8 +137,25 @@ def select(context: Context, x: tv.TracedValue, dim: int, index: Any) -> tv.Trac
         x, atom = context.single(x, dim)
         axis, node = (atom,), x.node
     if axis:
-        node = tv.substituted(node, {axis[0]: tv.TracedNumber(index)})
+        node = _chosen(context, tv.substituted(node, {axis[0]: tv.TracedNumber(index)}))
     return replace(x.without_axis(dim), node=node)
+
+
+def _chosen(context: Context, node: tv.TracedNode) -> tv.TracedNode:
+    """Return what a choice by position is at a known one, as an element of a stack, if short."""
+    if not isinstance(node, tv.TracedRead):
+        return node
+    e = next((e for e in context.equations if e.name == node.name), None)
+    axes = [axis for axis in e.axes if axis] if e is not None else []
+    if e is None or not _is_choice(e.body) or any(len(axis) > 1 for axis in axes):
+        return node
+    at = {axis[0]: p for axis, p in zip(axes, node.positions, strict=True)}
+    made = tv.substituted(e.body, at)
+    return node if _is_choice(made) or not is_short(made) else made
+
+
+def _is_choice(node: tv.TracedNode) -> bool:
+    return isinstance(node, tv.TracedApply) and node.name == "where"
 
 
 @operation("unbind")

@@ -106,7 +106,38 @@ def long_names(x, w):
     return x @ w * batch * length * width
 
 
+def in_steps(x, w):
+    """Of each turn of a loop, and of each call, the variables are equations."""
+    for _ in range(3):
+        p = (x @ w).softmax(-1)
+        x = p @ w.t()
+    return x
+
+
+def in_one(x, w):
+    total = x[..., 0]
+    for k in range(1, 4):
+        total = total + x[..., k] * k
+    return total * w.sum()
+
+
+def of_elements(x, w):
+    """Elements of a stack are what was put there."""
+    q = torch.stack([x[..., 0] * x[..., 1], x[..., 2], -x[..., 3]], -1)
+    return q[..., 2] + w[0, 0] * q[..., 0]
+
+
+def of_heads(x, w):
+    """An axis of two parts that is read by its parts alone is two axes."""
+    h = (x @ w).flatten(0, 1).tanh()
+    return (h * h.sum(-1, keepdim=True)).view(*x.shape[:2], -1)
+
+
 SAID = {
+    in_steps: "p3[n,t,k] = softmax[k](h3[n,t,k])\nx4[n,t,c] = sum[k](p3",
+    in_one: "total[n,t] = x[n,t,0] + x[n,t,1] + x[n,t,2]*2 + x[n,t,3]*3",
+    of_elements: "y[n,t] = -x[n,t,3] + w[0,0]*x[n,t,0]*x[n,t,1]",
+    of_heads: "h[n,t,k] = tanh(sum[c](x[n,t,c]*w[c,k]))",
     unpacked: "x[b,t,c]",
     by_size: "x[n,t,h]",
     last: "x[n,s,z]",

@@ -305,6 +305,18 @@ class Keeps(torch.nn.Module):
         return self.last.sum()
 
 
+class Adds(torch.nn.Module):
+    """A number that a call makes a tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.state = 0.0
+
+    def forward(self, x):
+        self.state = self.state + x / 2
+        return self.state.exp()
+
+
 class Moves(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -319,6 +331,7 @@ def test_what_a_module_does_to_itself():
     module = Keeps()
     derive.read_torch(module, torch.randn(4, 3))
     assert "last" not in vars(module)
+    assert "= exp(x[n, c]/2)" in str(derive.read_torch(Adds(), torch.randn(4, 3)))
     replaced = derive.replace(module)
     x = torch.randn(4, 3)
     replaced(x)

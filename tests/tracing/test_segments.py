@@ -151,11 +151,7 @@ READ = [
     (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
     (lambda x, m: x[m].sum(-1).mean(), (r(5, 3, 4), r(5, 3) > 0), "mean[n,t | m[n,t]](sum[c]("),
     (lambda x, m: x[m].var(-1).mean(), (X, ROWS), "mean[n | m[n]](sum[c]("),
-    (
-        lambda x, m, i: F.cross_entropy(x[m], i[m]),
-        (X, ROWS, I),
-        "/sum[n | m[n]]([i[n] != -100])",
-    ),
+    (lambda x, m, i: F.cross_entropy(x[m], i[m]), (X, ROWS, I), "/sum[n | m[n]]([i[n] != -100])"),
     (
         lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
         (X, ROWS, I, r(4)),
@@ -185,11 +181,7 @@ OF_SELECTED = "sum[n,c](where(m[n,c], 1, 0))"
     [
         (lambda x, m: x[m].sum() / x[m].shape[0], r(5, 4) > 0, "/" + OF_SELECTED),
         (lambda x, m: x[m].sum() / (len(x[m]) - 1), r(5, 4) > 0, f"/(-1 + {OF_SELECTED})"),
-        (
-            lambda x, m: x[m].sum() / x[m].numel(),
-            r(5) > 0,
-            "/(sum[n](where(m[n], 1, 0))*size(c))",
-        ),
+        (lambda x, m: x[m].sum() / x[m].numel(), r(5) > 0, "/(sum[n](where(m[n], 1, 0))*size(c))"),
         (
             lambda x, m: F.kl_div(x[m], x[m].softmax(-1), reduction="batchmean"),
             r(5) > 0,

@@ -24,6 +24,18 @@ def difference(x, w):
     return some.mean() - others.std()
 
 
+def above(x, w):
+    """The values of the pairs w[n] > w[m] that are above 0, of which there may be none."""
+    n, m = torch.where(w[:, None] > w)
+    z = torch.zeros(5, 5, dtype=x.dtype)
+    z[n, m] = 2
+    losses = (z * (x - x[:, None]))[n, m]
+    if len(losses) <= 1:
+        return x.sum() * 0
+    losses = losses[losses > 0]
+    return losses.mean() if len(n) > 0 and len(losses) >= 1 else x.sum() * 0
+
+
 def rows(x, w):
     y = torch.outer(x, w)[w > 0]
     if y.numel() > 5:
@@ -127,6 +139,7 @@ def number(x, w):
     [
         (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c](x[c])*0, mean["),
         (difference, ")) < 2, sum["),
+        (above, "mean[c, c2 | gt[c, c2] and gt2[c, c2]](losses[c, c2])"),
         (rows, ")*size(c) > 5, mean[c, c2 | gt[c]](exp("),
         (chain, "where(all["),
         (added, "where(any["),
