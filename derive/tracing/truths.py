@@ -35,6 +35,7 @@ from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from derive.errors import DeriveError
+from derive.tracing.sizes import substitute_symbols
 
 
 @dataclass(frozen=True)
@@ -323,7 +324,7 @@ class _Ranges:
         if any(not n.is_Integer or 2 * abs(n) > len(_SOME) for n in expr.atoms(sympy.Number)):
             return None, None
         (number,) = expr.free_symbols
-        return number, frozenset(n for n in _SOME if expr.subs(number, n) == True)  # noqa: E712
+        return number, frozenset(n for n in _SOME if substitute_symbols(expr, {number: n}))
 
 
 class _Counts(PythonReferenceAnalysis):
