@@ -6,6 +6,7 @@ binds occurs nowhere else, so that no substitution captures it.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -297,6 +298,10 @@ def _folded(node: TracedNode) -> TracedNode:
             "!=", (TracedApply("where", (c, TracedNumber(1), TracedNumber(0))), b)
         ) if _is_zero(b):
             return c
+        case TracedApply(
+            "maximum" | "minimum" as name, (TracedNumber(n), a) | (a, TracedNumber(n))
+        ) if isinstance(n, float) and n == (-math.inf if name == "maximum" else math.inf):
+            return a
         case TracedApply("not", (TracedNumber(bool() as truth),)):
             return TracedNumber(not truth)
         case TracedApply("not", (TracedApply("==" | "!=" as symbol, (a, b)),)):
