@@ -66,6 +66,8 @@ _KINKS = 4
 _OVERFLOWS = 1000
 """Values scaled by at most this factor may overflow; larger ones will."""
 _FACTORS, _HALVINGS = (3, 10, 30, 100, 1000, 10_000), 8
+_BELOW = 1.2, 1.02
+"""The steps down by which an error that grows slowly with the scale is told from a jump."""
 _NEAR = 30
 """Values scaled by at most this factor are near: an error at one of them alone is fragile."""
 _NEAR_BY = 8
@@ -548,12 +550,18 @@ def widened(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _is_slow(judge: Judge, base: Point, who: str, n: int, most: float) -> bool:
-    """True if the error of a gradient is small at some scale, and smaller a little below."""
+    """True if the error of a gradient is small at some scale, and smaller a little below.
+
+    That of a series grows as a small power of the scale, that of a fixed point after k steps as
+    its k-th: the first shows a fifth below, the second a fiftieth below.
+    """
     low, high = 1.0, most
     for _ in range(_HALVINGS):
         middle = (low * high) ** 0.5
-        far, less = (_error_at(judge, base, who, n, m) for m in (middle, middle / 1.2))
-        if judge.subject.tolerance < far < 1e-2 and 1.3 < far / less < 1e3:
+        far = _error_at(judge, base, who, n, middle)
+        if judge.subject.tolerance < far < 1e-2 and any(
+            1.3 < far / _error_at(judge, base, who, n, middle / below) < 1e3 for below in _BELOW
+        ):
             return True
         low, high = (low, middle) if far > judge.subject.tolerance else (middle, high)
     return False

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -103,6 +104,23 @@ def with_term(node: ast.expr, scope: CodeScope) -> Made:
     sizes = [f"torch.eye({t})" for t, v in scope.values.items() if ".shape[" in t]
     for text in [*(t for f in scope.floats for t in scope.spread(f)), *sizes]:
         yield from _added_term(node, text)
+
+
+def with_unread(node: ast.expr, scope: CodeScope, names: Sequence[str]) -> Made:
+    """Insert a tensor that the code computes and reads nowhere, as a term or a factor."""
+    for name in names:
+        what = "mask" if scope.is_mask(name) else "factor"
+        for text in scope.spread(name):
+            yield from _added_term(node, text)
+            missing = f"the {what} {text} is missing{_beside_text(node)}"
+            yield ast.BinOp(node, ast.Mult(), parsed(text)), missing
+
+
+def unread_names(trees: Sequence[ast.AST], scope: CodeScope) -> list[str]:
+    """Return the names of tensors that are assigned and not read."""
+    names = [p for tree in trees for p in ast.walk(tree) if isinstance(p, ast.Name)]
+    read = {p.id for p in names if not is_target(p)}
+    return list(dict.fromkeys(p.id for p in names if p.id in scope.tensors and p.id not in read))
 
 
 def with_product(node: ast.expr, scope: CodeScope) -> Made:
@@ -322,8 +340,12 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
     every = [s for s in every if not (isinstance(s[2], ast.Constant) and id(s[2]) in compared)]
     # A string selects a formula; another string makes no formula right.
     every = [s for s in every if not isinstance(scope.values.get(ast.unparse(s[2])), str)]
+    values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
+    # Integers are counts, such as a chunk length; an edited count may hide the real mistake.
+    values = [s for s in values if type(scope.values.get(ast.unparse(s[2]))) is not int]
     for tree in trees:
         yield from left_out(tree)
+    yield from inserted(values, scope, partial(with_unread, names=unread_names(trees, scope)))
     for make in (removed, replaced, turned, inverted, exchanged_for):
         for where, key, node in every:
             for after, text in make(node, scope):
@@ -332,14 +354,18 @@ def edits(trees: Sequence[ast.AST], scope: CodeScope) -> Iterator[Edit]:
         yield from statements(tree)
     for tree in trees:
         yield from throughout(tree, scope)
-    values = [s for s in every if is_arithmetic(s[2]) and id(s[2]) not in compared]
-    # Integers are counts, such as a chunk length; an edited count may hide the real mistake.
-    values = [s for s in values if type(scope.values.get(ast.unparse(s[2]))) is not int]
     for make in (with_factor, wrapped_in_call, with_term, with_product):
-        for where, key, node in values:
-            for after, text in make(node, scope):
-                stem = text.partition(" beside ")[0] if " is missing" in text else ""
-                yield Edit(where, key, after, text, node.lineno, stem)
+        yield from inserted(values, scope, make)
+
+
+def inserted(
+    places: Sequence[Any], scope: CodeScope, make: Callable[[ast.expr, CodeScope], Made]
+) -> Iterator[Edit]:
+    """Yield the edits that insert something at each of these places."""
+    for where, key, node in places:
+        for after, text in make(node, scope):
+            stem = text.partition(" beside ")[0] if " is missing" in text else ""
+            yield Edit(where, key, after, text, node.lineno, stem)
 
 
 def saved(tree: ast.AST, scope: CodeScope) -> Iterator[Edit]:

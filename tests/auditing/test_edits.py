@@ -1,5 +1,6 @@
 """An audit names the one edit of the code after which a gradient is right."""
 
+import ast
 import re
 
 import pytest
@@ -9,7 +10,7 @@ from kit.right import OF
 from kit.seeded import seeded
 
 import derive
-from derive.auditing.edits import with_factor, with_term
+from derive.auditing.edits import unread_names, with_factor, with_term, with_unread
 from derive.auditing.substitution_edits import CodeScope, parsed, removed
 
 EDITS = [
@@ -36,7 +37,13 @@ EDITS = [
     ),
     ("MatrixInverse", "y.mT @ g @ y.mT", "y @ g @ y", "a", r"y and its transpose"),
     ("BatchedSolve", ", adjoint=True", "", "b", r"adjoint=True is missing"),
-    ("LovaszHinge", "growth * (errors > 0)", "growth", "logits", r"mask \(errors > 0\) is missing"),
+    (
+        "LovaszHinge",
+        "growth * (errors > 0)",
+        "growth",
+        "logits",
+        r"factor \[ordered.* ≥ 0\] is miss",
+    ),
     ("ReducedHuber", ".clamp(-ctx.delta, ctx.delta)", "", "x", r"\.clamp\(-delta, delta\) should"),
     ("PairedContrast", " - torch.eye(len(a), dtype=a.dtype)", "", "a", r"term −Σₖ .*δ.* missing"),
     ("SmoothedCrossEntropy", "g / kept.sum()", "g / kept.numel()", "logits", r"where kept.sum\(\)"),
@@ -363,3 +370,11 @@ def test_no_edit_is_named_that_larger_values_refute():
         for after, _ in removed(parsed("torch.ones(n)"), CodeScope({}))
         if hasattr(after, "id")
     }
+
+
+def test_a_tensor_that_is_computed_and_not_read_is_tried_first():
+    tree = ast.parse("delta = a * b\nreturn_ = p * (a @ b)")
+    scope = CodeScope({n: torch.ones(2, 3) for n in ("a", "b", "p", "delta")})
+    assert unread_names([tree], scope) == ["delta"]
+    (made,) = [t for a, t in with_unread(parsed("a @ b"), scope, ["delta"]) if "-delta" in t]
+    assert made == "the term -delta is missing beside a @ b"
