@@ -437,7 +437,10 @@ _ARITHMETIC: dict[str, Callable[..., tv.TracedNode]] = {
 
 def symbol_of(size: Any) -> Any:
     """Return torch's symbol for a size, None for a number."""
-    return getattr(getattr(size, "node", None), "expr", None)
+    made: Any = getattr(getattr(size, "node", None), "expr", None)
+    if type(made).__name__ == "Max" and made.args[0] == 0:  # torch's own, of a diagonal
+        return made.args[1]
+    return made
 
 
 def _other_positions(

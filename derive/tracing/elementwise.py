@@ -26,6 +26,7 @@ from derive.tracing.values import (
     TracedNode,
     TracedNumber,
     TracedRead,
+    TracedReduce,
     TracedValue,
     apply,
     joint_kind,
@@ -113,6 +114,16 @@ def _between(
     return where(a <= low, below, where(a >= high, above, f))
 
 
+def _log(a: TracedNode) -> TracedNode:
+    """Return log(a); of a sum of exponentials their logsumexp, which does not overflow."""
+    match a:
+        case TracedApply("held", (mask, element)):
+            return apply("held", mask, _log(element))
+        case TracedReduce("sum", atoms, TracedApply("exp", (x,)), condition):
+            return TracedReduce("logsumexp", atoms, x, condition)
+    return apply("log", a)
+
+
 def _elu(a: TracedNode, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> TracedNode:
     low = apply("expm1", a if input_scale == 1 else a * input_scale)
     made = where(a > 0, a, low if alpha == 1 else TracedNumber(alpha) * low)
@@ -127,7 +138,7 @@ def _gelu(a: TracedNode, approximate: str = "none") -> TracedNode:
     return half * a * (1 + apply("erf", a / apply("sqrt", 2)))
 
 
-_APART = {"abs", "detach", "int", "logsigmoid", "round", "softplus"}
+_APART = {"abs", "detach", "int", "log", "logsigmoid", "round", "softplus"}
 """Functions that have readings of their own."""
 _SAME = [name for name in WRITTEN if arity(name) == 1 and name not in _APART]
 """Functions with the same name in torch and in the notation."""
@@ -223,6 +234,9 @@ for _name, _f in _OF_TRUTHS.items():
     of_each_element(*_name.split())(partial(_read_truth, own=_f))
 for _name, _f in _ACTIVATIONS.items():
     of_each_element(*_name.split())(partial(_read_activation, own=_f))
+
+
+of_each_element("log", "log_")(partial(_read_function, own=_log, kind="float"))
 
 
 @of_each_element("softplus")

@@ -58,25 +58,30 @@ class Pieces:
     values: tuple[TracedValue, ...]
 
 
-_CARRIED = frozenset(
-    "index index_select gather embedding linear matmul mm view reshape _unsafe_view unsqueeze "
-    "squeeze expand expand_as select slice transpose permute t clone detach to _to_copy alias "
+_CONTRACTIONS = frozenset("linear matmul mm bmm dot mv einsum outer".split())
+_CARRIED = _CONTRACTIONS | frozenset(
+    "index index_select gather embedding view reshape _unsafe_view unsqueeze squeeze expand "
+    "expand_as select slice transpose permute t numpy_T mT movedim clone detach to _to_copy alias "
     "contiguous unbind flatten lift_fresh_copy type_as float double ones zeros full ones_like "
     "zeros_like full_like new_ones new_zeros new_full repeat cat stack dropout softmax _softmax "
-    "log_softmax _log_softmax linalg_vector_norm var std layer_norm cosine_similarity".split()
+    "log_softmax _log_softmax linalg_vector_norm var std layer_norm cosine_similarity diagonal "
+    "eye triu tril".split()
 )
 """Operations that map each element within one piece."""
 _REDUCTIONS = frozenset("sum mean amax amin prod".split())
 """Operations over axes: over the axis of the pieces, or others of each piece."""
 _MEASURES = frozenset("linalg_vector_norm var std".split())
 """Operations that map each element within one piece, unless they reduce all axes."""
-_WITHIN = frozenset(
-    "max min argmax argmin any all logsumexp cumsum cumprod logcumsumexp flip pad diff "
-    "split chunk narrow".split()
+_EXTREMA = frozenset("max min any all logsumexp".split())
+"""Operations over one axis, also that of a single piece."""
+_WITHIN = _EXTREMA | frozenset(
+    "argmax argmin cumsum cumprod logcumsumexp flip pad diff split chunk narrow".split()
 )
 """Operations along an axis that is not that of the pieces."""
+_OF_PAIRS = {"triu": (0, 1), "tril": (0, -1), "diagonal": (0,), "eye": ()}
+"""Operations that compare positions on two axes, with the offsets at which order alone decides."""
 _MADE = frozenset(
-    "ones zeros full ones_like zeros_like full_like new_ones new_zeros new_full".split()
+    "ones zeros full eye ones_like zeros_like full_like new_ones new_zeros new_full".split()
 )
 _ADDED = ("index_add", "index_add_", "scatter_add", "scatter_add_")
 _PUT = ("index_put", "index_put_")
@@ -117,7 +122,7 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
     if context.called in _MEASURES:
         carries = bool(node.meta["val"].shape)
     elif context.called in _WITHIN:
-        carries = bool(_dims(context, node))
+        carries = bool(_dims(context, node) or _source_dims(context, node))
     elif context.called in _PUT:
         carries, given = True, [x for x in given if getattr(x, "kind", "") == "int"]
     else:
@@ -136,6 +141,12 @@ def _of_one_axis(x: Any) -> bool:
 def _dims(context: Context, node: Any) -> list[int]:
     """Return the axes of a node's result that consist of pieces."""
     return [n for n, size in enumerate(_shape(node)) if symbol_of(size) in context.lengths]
+
+
+def _source_dims(context: Context, node: Any) -> list[int]:
+    """Return the axes of a node's first argument that consist of pieces."""
+    shape = node.args[0].meta["val"].shape
+    return [n for n, size in enumerate(shape) if symbol_of(size) in context.lengths]
 
 
 def _shape(node: Any) -> Sequence[Any]:
@@ -190,32 +201,58 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         return _reduced_pieces(context, f, count, args, kwargs)
     if name in _REDUCTIONS and not dims:
         return _reduction_of_pieces(context, node, args, kwargs)
+    if not dims and (name in _CONTRACTIONS or (name in _EXTREMA and count == 1)):
+        return reduce(partial(context.elementwise, operator.add), map(of, range(count)))
     is_carried = name in _CARRIED | _REDUCTIONS or is_of_each_element(f)
-    if not (is_carried or (name in _WITHIN and dims)):
+    left_out = name in _REDUCTIONS | _WITHIN and len(dims) < len(_source_dims(context, node))
+    if (
+        not (is_carried or (name in _WITHIN and dims))
+        or (count > 1 and (left_out or len(dims) > 1))
+        or (name in _OF_PAIRS and not _is_of_order(context, node, *args[1:], **kwargs))
+    ):
         raise many()
     if isinstance(node.meta["val"], tuple | list):
         return [
-            Pieces(tuple(map(with_outer_mask, own)))
+            None if None in own else Pieces(tuple(map(with_outer_mask, own)))
             for own in zip(*map(of, range(count)), strict=True)
         ]
-    values = []
-    for k in range(count):
-        value = of(k)
-        if selection(value) is not None:
-            if count > 1:
-                raise many()
-            value = of_piece(value, k)
-        elif lifted_mask(value)[0] is None and dims:
-            value = _masked_like(context, value, dims[0], k, node)
-        values.append(with_outer_mask(value))
-    return Pieces(tuple(values))
+    values = [_piece_of_result(context, node, of(k), k) for k in range(count)]
+    is_whole = count == 1 and not dims and lifted_mask(values[0])[0] is None
+    return values[0] if is_whole else Pieces(tuple(map(with_outer_mask, values)))
+
+
+def _piece_of_result(context: Context, node: Any, value: TracedValue, k: int) -> TracedValue:
+    """Return the k-th piece of a result; a new tensor is under the masks of its axes."""
+    dims = _dims(context, node)
+    if selection(value) is not None:
+        if len(context.lengths[symbol_of(node.meta["val"].shape[0])]) > 1:
+            raise many()
+        made: TracedValue = of_piece(value, k)
+        return made
+    if lifted_mask(value)[0] is None:
+        for dim in dims:
+            value = _masked_like(context, value, dim, k, node)
+    return value
 
 
 def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
     """Put a new tensor under the mask that determines its length."""
     _, mask = context.lengths[symbol_of(node.meta["val"].shape[dim])][k]
-    value = lifted_mask(value)[1]
     return value if mask is None else _under_mask_of_axis(context, value, dim, mask)
+
+
+def _is_of_order(
+    context: Context, node: Any, offset: int = 0, dim1: int = 0, dim2: int = 1, **_: Any
+) -> bool:
+    """True if the order of rows and columns that are selected alike decides, which a mask keeps."""
+    name = context.called
+    shape = _shape(node) if name == "eye" else node.args[0].meta["val"].shape
+    rows, columns = (
+        symbol_of(shape[d]) for d in ((-2, -1) if name in ("triu", "tril") else (dim1, dim2))
+    )
+    if rows not in context.lengths and columns not in context.lengths:
+        return True
+    return rows == columns and (name == "eye" or offset in _OF_PAIRS[name])
 
 
 def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], dim: int) -> Pieces:
@@ -234,8 +271,7 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
 
 def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> TracedValue:
     """Return the reduction of all pieces, where their masks hold; of several, only a sum."""
-    source = node.args[0].meta["val"].shape
-    places = [n for n, size in enumerate(source) if symbol_of(size) in context.lengths]
+    places = _source_dims(context, node)
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
     values = args[0].values if isinstance(args[0], Pieces) else (of_piece(args[0], 0),)
@@ -243,10 +279,7 @@ def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) ->
     several = context.called != "sum" and len(values) > 1
     if not places or not {*dims} >= {*places} or several:
         raise many()
-    made = []
-    for value in values:
-        mask, plain = lifted_mask(as_number(value))
-        made.append(reduce_axes(context.called, plain, dims, keepdim, mask))
+    made = [reduce_axes(context.called, as_number(value), dims, keepdim) for value in values]
     return reduce(partial(context.elementwise, operator.add), made)
 
 

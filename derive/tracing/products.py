@@ -27,7 +27,6 @@ from derive.tracing.values import (
     TracedValue,
     apply,
     joined,
-    reduced,
     walk,
 )
 
@@ -45,11 +44,9 @@ def contracted(
         axes[pairs[n] if n in pairs else rank + n] = axis
     values = context.aligned(wide, replace(b, axes=tuple(axes)))
     whole = context.axes_of(values)
-    node = values[0].node * values[1].node
-    summed = {n for n, _ in places}
-    atoms: list[Atom] = [x for n in summed for x in whole[n]]
-    left = [n for n in range(rank + len(b.axes)) if n not in summed and n - rank not in pairs]
-    return TracedValue(tuple(whole[n] for n in left), reduced("sum", atoms, node))
+    product = TracedValue(whole, values[0].node * values[1].node)
+    summed = [d for n, m in places for d in (n, rank + m)]
+    return reduce_axes("sum", product, summed) if summed else product
 
 
 def _contraction_operand(context: Context, x: TracedValue) -> TracedValue:
@@ -77,9 +74,8 @@ def matrix_product(context: Context, a: TracedValue, b: TracedValue) -> TracedVa
     one = replace(a, axes=(*batch, rows, (), inner))
     two = replace(b, axes=(*other, (), columns, inner2))
     values = context.aligned(one, two)
-    *axes, summed = context.axes_of(values)
-    node = values[0].node * values[1].node
-    return TracedValue(tuple(axes), reduced("sum", summed, node))
+    product = TracedValue(context.axes_of(values), values[0].node * values[1].node)
+    return reduce_axes("sum", product, -1)
 
 
 @operation("linear")
@@ -127,8 +123,9 @@ def einsum(
     values = context.aligned(*wide)
     by_letter = dict(zip(letters, context.axes_of(values), strict=True))
     node = reduce(operator.mul, (v.node for v in values))
-    atoms = [a for c in letters if c not in right for a in by_letter[c]]
-    return TracedValue(tuple(by_letter[c] for c in right), reduced("sum", atoms, node))
+    summed = [c for c in letters if c not in right]
+    whole = TracedValue(tuple(by_letter[c] for c in (*right, *summed)), node)
+    return reduce_axes("sum", whole, range(len(right), len(letters))) if summed else whole
 
 
 _Letter = str | int

@@ -143,15 +143,10 @@ class Reader:
             elif node.op == "call_function":
                 made = self._called(node)
                 name = context.place.variable if node in last and context.place else None
-                if (
-                    name
-                    and not last[node]
-                    and isinstance(made, tv.TracedValue)
-                    and is_short(made.node)
-                ):
-                    # As a sum that a loop adds to: the steps are one expression.
-                    name = None
-                self.known[node] = made = self._kept(node, made, name)
+                # A sum that a loop adds to is one expression.
+                is_step = isinstance(made, tv.TracedValue) and is_short(made.node)
+                is_named = bool(name) and (last[node] or not is_step)
+                self.known[node] = made = self._kept(node, made, name, is_named)
                 try:
                     self._write(node, made)
                 except DeriveError as error:
@@ -216,8 +211,9 @@ class Reader:
                 self.memory.check(node)
             if is_complex(node.meta.get("val")):
                 raise unread(COMPLEX)
-            if any(self.known[x] is None for x in node.all_input_nodes):
-                raise unread(f"{name} is not supported: {_POOLED}")
+            if unknown := [x for x in node.all_input_nodes if self.known[x] is None]:
+                is_pooled = "pool" in name_of(unknown[0].args[0].target)
+                raise unread(f"{name} is not supported: {_POOLED}") if is_pooled else many()
             if f is None:
                 return self._taken_apart(node)
             flat = tree_leaves([args, kwargs])
@@ -470,22 +466,24 @@ class Reader:
 
     # ---------------------------------------------------------------- names
 
-    def _kept(self, node: Any, made: Any, name: str | None) -> Any:
-        """Return the value, named if it is a variable or used more than once."""
+    def _kept(self, node: Any, made: Any, name: str | None, is_named: bool) -> Any:
+        """Return the value, an equation if it ``is_named`` or used more than once."""
         if isinstance(made, Pieces):
-            return Pieces(tuple(self._kept(node, v, name) for v in made.values))
+            return Pieces(tuple(self._kept(node, v, name, is_named) for v in made.values))
         if not isinstance(made, tv.TracedValue):
             return made
         if leaves_out(made.node):
-            return self._kept_within(node, made, name)
+            return self._kept_within(node, made, name, is_named)
         if is_simple(tv.lifted_mask(made)[1].node) or tv.selection(made) is not None:
             return made
-        if name is None and len([u for u in node.users if u.op != "output"]) < 2:
+        if not is_named and len([u for u in node.users if u.op != "output"]) < 2:
             return made
         stem = name_of(node.target).strip("_").partition(".")[0] or "part"
         return self.context.named(made, name or ("index" if made.kind == "int" else stem))
 
-    def _kept_within(self, node: Any, made: tv.TracedValue, name: str | None) -> tv.TracedValue:
+    def _kept_within(
+        self, node: Any, made: tv.TracedValue, name: str | None, is_named: bool
+    ) -> tv.TracedValue:
         """Name the finite branch of a choice, as an infinite one cannot be named."""
         left = infinite_choice(made.node)
         if left is None:
@@ -493,7 +491,7 @@ class Reader:
         inside = {x.atom for x in tv.walk(left.rest) if isinstance(x, tv.Position)}
         axes = tuple(axis if inside & set(axis) else () for axis in made.axes)
         rest = tv.TracedValue(axes, left.rest, made.kind)
-        kept = self._kept(node, rest, name)
+        kept = self._kept(node, rest, name, is_named)
         if kept is rest:
             return made
         own = kept.renamed(dict(zip(kept.atoms, rest.atoms, strict=True)))

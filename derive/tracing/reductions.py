@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from derive.errors import DeriveError
 from derive.tracing.choices import where
 from derive.tracing.context import Context, of_elements, operation
 from derive.tracing.elementwise import as_number
+from derive.tracing.refusals import many
 from derive.tracing.values import (
     Atom,
     Position,
@@ -23,10 +25,13 @@ from derive.tracing.values import (
     TracedRead,
     TracedReduce,
     TracedValue,
+    all_of,
     apply,
+    mask_along,
     over_all,
     reduced,
     selection,
+    under_mask,
 )
 
 
@@ -40,13 +45,22 @@ def dims_of(x: TracedValue, dim: Any) -> list[int]:
 def reduce_axes(
     kind: str, x: TracedValue, dim: Any, keepdim: bool = False, where: TracedNode | None = None
 ) -> TracedValue:
-    """Reduce a value over these axes, ``where`` a condition holds."""
+    """Reduce a value over these axes, ``where`` a condition holds, or the mask of these axes."""
     if where is None and selection(x) is not None:
         return over_all(kind, x, dim)
     dims = dims_of(x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
+    beside = None
+    if where is None:
+        where, beside, x = mask_along(x, atoms)
+        if where is not None and kind in ("argmax", "argmin"):
+            raise many()  # a position among the selected elements
+        if where is not None and kind == "norm2":  # which has no condition in the notation
+            x, where = replace(x, node=apply("where", where, x.node, 0)), None
     axes = [() if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims]
-    return TracedValue(tuple(axes), reduced(kind, atoms, x.node, where), x.kind)
+    node = reduced(kind, atoms, x.node, where)
+    node = node if beside is None else under_mask(beside, node)
+    return TracedValue(tuple(axes), node, x.kind)
 
 
 @operation("sum")
@@ -78,8 +92,10 @@ def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     if dim is None:
         return reduce_axes(f"a{name}", x, None)
     x = context.with_one_index(x, x.place_of(dim))
-    which = reduce_axes(f"arg{name}", x, dim, keepdim)
-    return reduce_axes(name, x, dim, keepdim), replace(which, kind="int")
+    most = reduce_axes(name, x, dim, keepdim)
+    if mask_along(x, x.axes[x.place_of(dim)])[0] is not None:
+        return most, None  # its position is one among the selected elements
+    return most, replace(reduce_axes(f"arg{name}", x, dim, keepdim), kind="int")
 
 
 @operation("any", "all")
@@ -101,32 +117,24 @@ def which(context: Context, x: TracedValue, dim: Any = None, keepdim: bool = Fal
 def _deviations(
     context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
-    """Return (the variance, the mean with its axes kept)."""
-    if selection(x) is not None:
-        return _deviations_of_elements(context, x, dim, correction)
-    dims = dims_of(x, dim)
-    x = x if isinstance(x.node, TracedRead) else context.named(x, "h")
-    middle = context.named(reduce_axes("mean", x, dims, keepdim=True), "mu")
-    squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
-    if correction in (0, None, False):
-        return reduce_axes("mean", squared, dims, keepdim), middle
-    summed = reduce_axes("sum", squared, dims, keepdim)
-    count = sympy.prod([x.shape[d] for d in dims]) - (1 if correction is True else correction)
-    return context.elementwise(operator.truediv, summed, count), middle
-
-
-def _deviations_of_elements(
-    context: Context, x: TracedValue, dim: Any, correction: Any
-) -> tuple[TracedValue, TracedValue]:
-    """Return (the variance, the mean) of all elements that a mask selects."""
-    middle = context.named(reduce_axes("mean", x, dim), "mu")
+    """Return (the variance, the mean with its axes kept), of selected elements by their count."""
+    dims, chosen = dims_of(x, dim), selection(x)
+    mask, _, plain = mask_along(x, [a for d in dims for a in x.axes[d]])
+    mask = mask if chosen is None else chosen[0]
+    if mask is None and not isinstance(x.node, TracedRead):
+        x = context.named(x, "h")
+    middle = context.named(reduce_axes("mean", x, dims, keepdim=chosen is None), "mu")
     squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if not correction:
-        return reduce_axes("mean", squared, dim), middle
-    count = reduce_axes("sum", context.elementwise(lambda a: TracedNumber(1), x), dim)
+        return reduce_axes("mean", squared, dims, keepdim), middle
+    summed = reduce_axes("sum", squared, dims, keepdim)
     fewer = 1 if correction is True else correction
-    count = context.elementwise(lambda n: apply("maximum", n - fewer, 0), count)
-    return context.elementwise(operator.truediv, reduce_axes("sum", squared, dim), count), middle
+    if mask is None:
+        count = context.value(sympy.prod([x.shape[d] for d in dims]) - fewer)
+    else:
+        ones = reduce_axes("sum", replace(plain, node=TracedNumber(1)), dims, keepdim, mask)
+        count = context.elementwise(lambda n: apply("maximum", n - fewer, 0), ones)
+    return context.elementwise(operator.truediv, summed, count), middle
 
 
 @operation("var", "std", "var_mean", "std_mean")
@@ -217,8 +225,12 @@ def softmax(context: Context, x: TracedValue, dim: int, *_: Any, **__: Any) -> T
 
 
 def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> TracedValue:
-    """name[k](x), an equation with index k."""
-    made = TracedValue(x.axes, TracedReduce(name, (atom,), x.node))
+    """name[k](x), an equation with index k; of selected elements, of those alone."""
+    along, beside, x = mask_along(x, [atom])
+    node = x.node if along is None else where(along, x.node, -math.inf)
+    made = TracedValue(x.axes, TracedReduce(name, (atom,), node))
+    mask = all_of([along, beside])
+    made = made if mask is None else replace(made, node=under_mask(mask, made.node))
     return context.named_variable(made, {"softmax": "p", "log_softmax": "logp"}[name])
 
 

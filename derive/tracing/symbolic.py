@@ -174,6 +174,8 @@ def _symbolic_replacements() -> Any:
         torch.Tensor.fill_diagonal_: _filled_on_diagonal,
         torch.nn.functional.one_hot: _one_hot,
         torch.bilinear: _bilinear,
+        torch.cdist: _cdist,
+        torch.cosine_similarity: _cosine_similarity,
         torch.kron: _kron,
         torch.Tensor.unfold: _unfold,
         torch.Tensor.__getitem__: _at,
@@ -267,6 +269,8 @@ class _Diagonals:
             return None
         if on:
             return x.diagonal(0, 0, 1).movedim(-1, 0)
+        if _is_selected(x):
+            return None  # of rows that a mask selects: the mask off the diagonal is one more
         rows = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
         others = torch.arange(x.shape[0] - 1, device=x.device)
         return x[rows, others + (others >= rows)].flatten(0, 1)
@@ -527,6 +531,28 @@ def _median(x: Any, *args: Any, **named: Any) -> Any:
         return x.median(*args, **named)
     same = x == x.flatten().median(0).values.detach()
     return torch.where(same, x, 0).sum() / same.sum()
+
+
+def _is_selected(*tensors: Any) -> bool:
+    """True if the size of an axis depends on a mask's values: torch then cannot compare sizes."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+    return any(free_unbacked_symbols(x.shape) for x in tensors)
+
+
+def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
+    if not _is_selected(x1, x2):
+        return torch.cdist(x1, x2, p)
+    return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
+
+
+def _cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
+    if not _is_selected(x1, x2):
+        return torch.cosine_similarity(x1, x2, dim, eps)
+    x1, x2 = (
+        x / torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)
+    )
+    return (x1 * x2).sum(dim)
 
 
 def _quantile(x: Any, q: Any, dim: Any = None, keepdim: bool = False, **named: Any) -> Any:

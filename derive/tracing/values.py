@@ -10,6 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from itertools import count
 from typing import Any
 
@@ -499,7 +500,10 @@ def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
 
 
 def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
-    """Return (the mask in a value, the value without it)."""
+    """Return (the mask in a value, the value without it).
+
+    Masks of different axes, as those of p[a][:, None] - p[b], hold together.
+    """
     if not any(isinstance(x, TracedApply) and x.name == "held" for x in walk(value.node)):
         return None, value
     found: list[TracedNode] = []
@@ -507,9 +511,9 @@ def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
     def without(node: TracedNode, bound: frozenset[Atom]) -> TracedNode:
         if isinstance(node, TracedApply) and node.name == "held":
             mask, inner = node.args
-            if any(isinstance(x, Position) and x.atom in bound for x in walk(mask)):
+            if not bound.isdisjoint(_chosen_by(mask)):
                 raise many()
-            found.append(mask)
+            found.extend(_conditions(mask))
             return without(inner, bound)
         if isinstance(node, TracedReduce):
             bound = bound | set(node.atoms)
@@ -517,12 +521,48 @@ def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
         return node.with_parts([without(p, bound) for p in parts]) if parts else node
 
     node = without(value.node, frozenset())
-    if any(mask != found[0] for mask in found):
-        raise many()
-    if not any(isinstance(x, Position) and x.atom in value.atoms for x in walk(found[0])):
-        # A single selected element: which one depends on the values of the mask.
-        raise many()
-    return found[0], replace(value, node=node)
+    atoms, masks = value.atoms, dict[TracedNode, list[int]]()
+    for one in dict.fromkeys(found):
+        own = _chosen_by(one)
+        if own.isdisjoint(atoms) or any(own & _chosen_by(other) for other in masks):
+            # A single selected element, which depends on the values of the mask; or another mask.
+            raise many()
+        masks[one] = [n for n, a in enumerate(atoms) if a in own]
+    ordered = sorted(masks, key=lambda one: masks[one])
+    return all_of(ordered), replace(value, node=node)
+
+
+def all_of(masks: Iterable[TracedNode | None]) -> TracedNode | None:
+    """Return the mask that holds where all hold, None if there is none."""
+    given = [m for m in masks if m is not None]
+    return reduce(partial(apply, "and"), given) if given else None
+
+
+def _conditions(mask: TracedNode) -> list[TracedNode]:
+    """Return the parts of a mask that are conditions on different axes."""
+    match mask:
+        case TracedApply("and", (a, b)) if a == b or not _chosen_by(a) & _chosen_by(b):
+            return [*_conditions(a), *_conditions(b)]
+    return [mask]
+
+
+def _chosen_by(mask: TracedNode) -> set[Atom]:
+    return {p.atom for p in walk(mask) if isinstance(p, Position)}
+
+
+def mask_along(
+    value: TracedValue, atoms: Sequence[Atom]
+) -> tuple[TracedNode | None, TracedNode | None, TracedValue]:
+    """Return (the mask on these axes, that on others, the value without them)."""
+    mask, plain = lifted_mask(value)
+    sides: tuple[list[TracedNode], list[TracedNode]] = [], []
+    for one in () if mask is None else _conditions(mask):
+        is_beside = _chosen_by(one).isdisjoint(atoms)
+        if not is_beside and not _chosen_by(one) <= {*atoms}:
+            raise many()
+        sides[is_beside].append(one)
+    along, beside = map(all_of, sides)
+    return along, beside, plain
 
 
 def with_outer_mask(value: TracedValue) -> TracedValue:

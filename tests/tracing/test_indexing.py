@@ -96,6 +96,16 @@ def spline(x, w):
 BEST = torch.tensor([1, 0, 2, 1])
 HOT = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)).gt(0.5).long()
 
+
+def cosines(x, m):
+    return F.cosine_similarity(x[m][:, None], x[~m], dim=-1).mean()
+
+
+def off_diagonal(x, m):
+    s = x[m] @ x[m].T
+    return s[~torch.eye(len(s)).bool()].mean()
+
+
 READ = [
     (
         experts,
@@ -118,6 +128,24 @@ READ = [
     (spline, (r(6), r(6, 4)), "y[c] = where(inside[c], (x[c] - knots3[c,k[c]])/wide[c,k[c]], 0)"),
     (lambda x, m: (x[m].flip(1) * x[m]).sum(), (r(5, 3), MASK), "x[n,size(c) - 1 - c]*x[n,c]"),
     (lambda x, m: x[:, m].sum(1), (r(3, 5), MASK), "sum[c | m[c]](x[n,c])"),
+    (lambda x, m: torch.softmax(x[:, m], 1).sum(), (r(3, 5), MASK), "where(m[c], x[n,c], -inf)"),
+    (lambda x, m: x[:, m] @ x[:, m].t(), (r(3, 5), MASK), "sum[c | m[c]](x[n,c]*x[n2,c])"),
+    (lambda x, m: (x[m] @ x[m].T).logsumexp(1).sum(), (r(5, 3), MASK), "logsumexp[n2 | m[n2]](h["),
+    (lambda x, m: (x[m][:, None] - x[~m]).exp().mean((0, 1)), (r(5, 3), MASK), "m[n] and not m["),
+    (lambda x, m: (x[m][:, None] - x[~m]).amin(1).sum(), (r(5, 3), MASK), "amin[n2 | not m[n2]]("),
+    (lambda x, m: x[m].max(0).values, (r(5, 3), MASK), "max[n | m[n]](x[n,c])"),
+    (lambda x, m: x[m].T @ x[m], (r(5, 3), MASK), "sum[n | m[n]](x[n,c]*x[n,c2])"),
+    (lambda x, m: ((x[m] @ x[m].T).softmax(1) @ x[m]).sum(), (r(5, 3), MASK), "sum[n2 | m[n2]](p["),
+    (lambda x, m: x[m].var(0), (r(5, 3), MASK), "/maximum(sum[n | m[n]](1) - 1, 0)"),
+    (lambda x, m: x[m].std(0, correction=0), (r(5, 3), MASK), "mean[n | m[n]]("),
+    (lambda x, m: x[m].norm(dim=0), (r(5, 3), MASK), "norm2[n](where(m[n], x[n,c], 0))"),
+    (lambda x, m: torch.cdist(x[m], x[~m]).mean(), (r(5, 3), MASK), "m[n] and not m["),
+    (cosines, (r(5, 3), MASK), "clamp(norm2[c2](x[n,c2]), 1e-08, inf)"),
+    (off_diagonal, (r(5, 3), MASK), "m[n] and m[n2] and n != n2](s[n,n2])"),
+    (lambda x, m: (x[m] @ x[m].T).triu(1).sum(), (r(5, 3), MASK), "where(n2 >= n + 1, h[n,n2], 0)"),
+    (lambda x, m: (x[m] @ x[m].T).diagonal().sum(), (r(5, 3), MASK), "sum[n | m[n]](sum[c]("),
+    (lambda x, m: torch.einsum("nc,nd->cd", x[m], x[m]), (r(5, 3), MASK), "sum[n | m[n]](x[n,c]*"),
+    (lambda h, m: (h - h[m][:, None]).logsumexp(1).sum(), (r(5), MASK), "logsumexp[c2](h[c2] - h["),
 ]
 
 
@@ -132,14 +160,17 @@ def test_a_sum_is_that_where_the_mask_holds(function, examples, said):
         lambda x, m: x[:, m],
         lambda x, m: x[:, m][:, 0],
         lambda x, m: x[:, m].cumsum(1).sum(),
+        lambda x, m: x[:, m].argmax(1) * x,
+        lambda x, m: x.gather(1, x[:, m].max(1, keepdim=True).indices),
+        lambda x, m: (x[:, m].T @ x[:, m]).triu(2).sum(),
+        lambda x, m: (x[:, m].T @ x[:, ~m] * torch.eye(m.sum(), (~m).sum())).sum(),
+        lambda x, m: torch.cat([x[:, m], x[:, ~m]], 1).T @ torch.cat([x[:, m], x[:, ~m]], 1),
         lambda x, m: (x[:, m].flip(1) * x[:, m]).sum(),
         lambda x, m: (x[:, m] * x[:, ~m]).sum(),
-        lambda x, m: torch.softmax(x[:, m], 1).sum(),
         lambda x, m: x[:, m].flip(1) @ torch.ones(2),
         lambda x, m: x[:, m.nonzero()[0, 0]],
         lambda x, m: m.nonzero().flatten() * x[0, 0],
         lambda x, m: torch.ones(3) @ x[:, m].t(),
-        lambda x, m: x[:, m] @ x[:, m].t(),
         lambda x, m: x[:, m].t().reshape(-1)[0] * x,
     ],
 )

@@ -269,5 +269,8 @@ def assert_no_subscript(source, numbers=()):
             # x[..., ::step] is a slice, whose step is a number.
             items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             read = [n for i in items if not isinstance(i, ast.Slice) for n in ast.walk(i)]
-            names = [n for n in read if isinstance(n, ast.Name) and n.id not in numbers]
+            # rt.nonnegative(x.shape[1] + index) is a number too.
+            bases = [n.value for n in read if isinstance(n, ast.Attribute)]
+            names = [n for n in read if isinstance(n, ast.Name) and n not in bases]
+            names = [n for n in names if n.id not in numbers]
             assert plain or not names, ast.unparse(node)
