@@ -140,8 +140,6 @@ def _added_term(node: ast.expr, text: str) -> Made:
 # ------------------------------------------------------------------------------------ reorder edits
 # Edits that transpose, flip, exchange or shift what the code reads.
 
-# ------------------------------------------------------- places, order, axes
-
 
 def turned(node: ast.expr, scope: CodeScope) -> Made:
     """Transpose, reverse or shift the node."""
@@ -236,9 +234,6 @@ def transposed(node: ast.expr) -> ast.expr:
         if node.func.attr == "t":
             return node.func.value
     return ast.Attribute(node, "mT", ast.Load())
-
-
-# ------------------------------------------------ throughout a statement
 
 
 class _Exchange(ast.NodeTransformer):

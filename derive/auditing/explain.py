@@ -58,9 +58,6 @@ def explain_further(evidence: Evidence) -> str:
     return _explain_scaled_terms(evidence, _SEVERAL) or _by_further_changes(evidence)
 
 
-# ------------------------------------------------------- without a formula
-
-
 def _raws(evidence: Evidence) -> list[Array | None]:
     """Return what backward returns at each point; None where that is no tensor."""
     raws = [o.returned(evidence.n) for o in evidence.outcomes]
@@ -148,9 +145,6 @@ def _divisors(evidence: Evidence, body: Expr) -> set[str]:
         # A mean over several indices is divided by the size of each, or of all.
         found |= evidence.sizes.keys()
     return found | {str(p.value.denominator) for p in walk(body) if isinstance(p, Num)}
-
-
-# ------------------------------------------------------------- with terms
 
 
 def _explain_wrong_sum(evidence: Evidence) -> str:
@@ -242,9 +236,6 @@ def _fit_term_coefficients(
             return ""
         told.append(text)
     return "; ".join(told)
-
-
-# ----------------------------------------------------------- with changes
 
 
 _Maker = Callable[[Expr], Iterator[Change]]

@@ -177,7 +177,6 @@ def stands(before: ast.AST, after: ast.AST) -> tuple[ast.AST, str]:
 
 # ------------------------------------------------------------------------------- substitution edits
 
-# ------------------------------------------------------------ one for another
 
 _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {ast.Mult: ast.Div, ast.Div: ast.Mult}
 _SIGNS: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
@@ -346,9 +345,6 @@ def exchanged_for(node: ast.expr, scope: CodeScope) -> Made:
                 more = [*node.keywords, ast.keyword(option, ast.Constant(True))]
                 after = ast.Call(node.func, node.args, more)
                 yield after, f"{option}=True is missing in {ast.unparse(node)}"
-
-
-# ---------------------------------------------------------------- left out
 
 
 def removed(node: ast.expr, scope: CodeScope) -> Made:

@@ -30,7 +30,7 @@ LIMITS = {
     "derive/site": 2_100,
     "derive/tracing": 12_300,
     "templates": 2_200,
-    "tests": 72_100,
+    "tests": 72_000,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
