@@ -18,7 +18,6 @@ from derive.tracing.graph import Graph, SourceStatement, name_of
 from derive.tracing.names import fresh_name, is_simple, value_key
 from derive.tracing.refusals import extracted, many, unread
 from derive.tracing.sizes import SymbolicSizes
-from derive.tracing.values import elementwise
 
 Translate = Callable[..., Any]
 _F = TypeVar("_F", bound=Translate)
@@ -48,19 +47,8 @@ def of_each_element(*names: str) -> Callable[[_F], _F]:
     return put
 
 
-def of_elements(f: _F) -> _F:
-    """Mark a reading that accepts elements selected by a mask."""
-    f.of_elements = True  # type: ignore[attr-defined]
-    return f
-
-
 def is_of_each_element(f: Translate) -> bool:
     return getattr(f, "of_each_element", False)
-
-
-def takes_elements(f: Translate) -> bool:
-    """True if a reading accepts elements selected by a mask."""
-    return is_of_each_element(f) or getattr(f, "of_elements", False)
 
 
 # -------------------------------------------------------------------- equations
@@ -158,8 +146,6 @@ class Context:
             made = self.named(plain, stem)
             there = tv.position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
             return replace(made, node=tv.under_mask(tv.substituted(mask, there), made.node))
-        if tv.selection(value) is not None:
-            raise many()
         if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
             there = tv.position_map(dict(zip(value.atoms, rest.atoms, strict=True)))
@@ -190,7 +176,7 @@ class Context:
 
     def simple(self, value: tv.TracedValue) -> tv.TracedValue:
         """Return the value, named if it is more than a read, for use in several places."""
-        if is_simple(value.node) or tv.selection(value) is not None:
+        if is_simple(value.node):
             return value
         return self.named(value, "kept" if value.kind == "bool" else "h")
 
@@ -267,7 +253,7 @@ class Context:
     ) -> tv.TracedValue:
         """Return f of the elements of aligned values."""
         values = self.aligned(*map(self.value, args))
-        node = elementwise(f, values)
+        node = f(*(v.node for v in values))
         if any(leaves_out(v.node) for v in values):
             node = self.outward(node)
         return tv.TracedValue(self.axes_of(values), node, kind or tv.joint_kind(values))
@@ -277,8 +263,6 @@ class Context:
         for a, b in zip(x.axes, mask.axes, strict=False):
             if bool(a) != bool(b):
                 raise many()
-        if tv.selection(x) is not None:
-            raise many()
         wide = replace(mask, axes=(*mask.axes, *((),) * (len(x.axes) - len(mask.axes))))
         x, wide = self.aligned(x, wide)
         x = tv.with_first_joined(x, len(mask.axes))
@@ -286,7 +270,7 @@ class Context:
         symbol = symbol_of(self.made.shape[0])
         if symbol is not None and not self.sizes.are_known(symbol):
             self.counts[symbol] = tv.TracedValue((), count, "int")
-        return replace(x, node=tv.apply("masked", wide.node, x.node))
+        return replace(x, node=tv.under_mask(wide.node, x.node))
 
     # ---------------------------------------------------------------- axes
 

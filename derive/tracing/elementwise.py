@@ -55,8 +55,8 @@ def _bool_as_int(node: TracedNode) -> TracedNode:
             return node
         case TracedNumber(value):
             return TracedNumber(int(bool(value)))
-        case TracedApply("masked", (mask, element)):
-            return apply("masked", mask, _bool_as_int(element))
+        case TracedApply("held", (mask, element)):
+            return apply("held", mask, _bool_as_int(element))
     return apply("truth", node)
 
 

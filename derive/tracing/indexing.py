@@ -31,7 +31,6 @@ from derive.tracing.values import (
     kind_of,
     lifted_mask,
     new_axis,
-    selection,
     substituted,
     under_mask,
     walk,
@@ -70,8 +69,6 @@ _CARRIED = _CONTRACTIONS | frozenset(
 """Operations that map each element within one piece."""
 _REDUCTIONS = frozenset("sum mean amax amin prod".split())
 """Operations over axes: over the axis of the pieces, or others of each piece."""
-_MEASURES = frozenset("linalg_vector_norm var std".split())
-"""Operations that map each element within one piece, unless they reduce all axes."""
 _EXTREMA = frozenset("max min any all logsumexp".split())
 """Operations over one axis, also that of a single piece."""
 _WITHIN = _EXTREMA | frozenset(
@@ -117,25 +114,7 @@ def has_pieces(context: Context, node: Any, given: Sequence[Any]) -> bool:
     """True if an operation takes or makes pieces."""
     if any(isinstance(x, Pieces) for x in given):
         return True
-    if context.called in _MADE or (context.called == "expand" and not any(map(selection, given))):
-        return bool(_dims(context, node))
-    if context.called in _MEASURES:
-        carries = bool(node.meta["val"].shape)
-    elif context.called in _WITHIN:
-        carries = bool(_dims(context, node) or _source_dims(context, node))
-    elif context.called in _PUT:
-        carries, given = True, [x for x in given if getattr(x, "kind", "") == "int"]
-    else:
-        carries = context.called in _CARRIED | _REDUCTIONS
-    return carries and any(map(_of_one_axis, given))
-
-
-def _of_one_axis(x: Any) -> bool:
-    found = selection(x)
-    if found is None:
-        return False
-    atoms = {p.atom for p in walk(found[0]) if isinstance(p, Position)}
-    return any(set(axis) == atoms for axis in x.axes)
+    return context.called in (*_MADE, "expand") and bool(_dims(context, node))
 
 
 def _dims(context: Context, node: Any) -> list[int]:
@@ -160,8 +139,6 @@ def of_piece(x: Any, k: int) -> Any:
     """Return the k-th piece of a value, or of each value in a list."""
     if isinstance(x, Pieces):
         return x.values[k]
-    if isinstance(x, TracedValue) and (found := selection(x)) is not None:
-        return replace(x, node=under_mask(*found))
     if isinstance(x, tuple | list):
         return type(x)(of_piece(e, k) for e in x)
     return x
@@ -221,18 +198,17 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
     return values[0] if is_whole else Pieces(tuple(map(with_outer_mask, values)))
 
 
-def _piece_of_result(context: Context, node: Any, value: TracedValue, k: int) -> TracedValue:
+def _piece_of_result(context: Context, node: Any, value: Any, k: int) -> TracedValue:
     """Return the k-th piece of a result; a new tensor is under the masks of its axes."""
-    dims = _dims(context, node)
-    if selection(value) is not None:
-        if len(context.lengths[symbol_of(node.meta["val"].shape[0])]) > 1:
+    if isinstance(value, Pieces):
+        if k:
             raise many()
-        made: TracedValue = of_piece(value, k)
-        return made
+        return value.values[0]
     if lifted_mask(value)[0] is None:
-        for dim in dims:
+        for dim in _dims(context, node):
             value = _masked_like(context, value, dim, k, node)
-    return value
+    made: TracedValue = value
+    return made
 
 
 def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
@@ -259,8 +235,8 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
-        if isinstance(x, Pieces) or _of_one_axis(x):
-            values += x.values if isinstance(x, Pieces) else [of_piece(x, 0)]
+        if isinstance(x, Pieces):
+            values += x.values
             lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
         else:
             values.append(x)
@@ -274,7 +250,7 @@ def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) ->
     places = _source_dims(context, node)
     wanted = args[1] if len(args) > 1 else kwargs.get("dim")
     keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-    values = args[0].values if isinstance(args[0], Pieces) else (of_piece(args[0], 0),)
+    values = args[0].values
     dims = sorted({*dims_of(values[0], wanted)})
     several = context.called != "sum" and len(values) > 1
     if not places or not {*dims} >= {*places} or several:
@@ -374,13 +350,13 @@ def index(
 
 
 @operation("masked_select")
-def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
+def masked_select(context: Context, x: TracedValue, mask: TracedValue) -> Pieces:
     if len(mask.axes) != len(x.axes):
         raise many()
     return _selected(context, x.fresh(), mask)
 
 
-def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValue:
+def _selected(context: Context, x: TracedValue, mask: TracedValue) -> Pieces:
     """Return the elements of x where a mask of its first axes holds, and record their axis."""
     own, plain = lifted_mask(mask)
     if own is not None:
@@ -394,11 +370,11 @@ def _selected(context: Context, x: TracedValue, mask: TracedValue) -> TracedValu
         record_pieces(context, 0, [(along.shape[0], along)])
     if (count := symbol_of(context.made.shape[0])) is None or context.sizes.are_known(count):
         raise many()
-    return context.masked(x, mask)
+    return Pieces((context.masked(x, mask),))
 
 
 @operation("nonzero_numpy")
-def nonzero_numpy(context: Context, x: TracedValue) -> list[TracedValue]:
+def nonzero_numpy(context: Context, x: TracedValue) -> list[Pieces]:
     """Return the positions on each axis of the elements that are not 0."""
     x = _truth(context, x)
     found = []
@@ -409,7 +385,7 @@ def nonzero_numpy(context: Context, x: TracedValue) -> list[TracedValue]:
 
 
 @operation("nonzero", "argwhere")
-def nonzero(context: Context, x: TracedValue) -> TracedValue:
+def nonzero(context: Context, x: TracedValue) -> Pieces:
     """Return the positions of the elements that are not 0, a row each."""
     axes, row = tuple(map(new_axis, x.shape)), new_axis(len(x.axes))
     *first, node = map(joined, axes)

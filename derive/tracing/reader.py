@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from derive.errors import DeriveError
 from derive.tracing import values as tv
 from derive.tracing.choices import infinite_choice, leaves_out
-from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of, takes_elements
+from derive.tracing.context import OPERATIONS, Computed, Context, symbol_of
 from derive.tracing.graph import UNREAD, Graph, held_tensor, is_write, name_of, unused
 from derive.tracing.indexing import Pieces, by_pieces, gather, has_pieces, of_piece
 from derive.tracing.names import is_short, is_simple, written_out
@@ -153,7 +153,7 @@ class Reader:
                     raise self._error(error) from error
             elif node.op == "output":
                 for x in node.all_input_nodes if self._is_whole else ():
-                    if isinstance(self.known[x], Pieces) or tv.selection(self.known[x]):
+                    if isinstance(self.known[x], Pieces):
                         context.place = self.graph.places.get(x.name)
                         raise self._error(many())
                 return self._given(node.args[0])
@@ -198,7 +198,7 @@ class Reader:
             return None
         if name in ("size", "sym_size") and isinstance(node.meta.get("val"), tuple | list):
             return [self.context.sizes.of(n) for n in node.meta["val"]]
-        if name == "item" and tv.selection(args[0]) is None:
+        if name == "item" and not isinstance(args[0], Pieces):
             made = replace(args[0], axes=())
             self.context.counts[symbol_of(node.meta["val"])] = tv.without_gradient(made)
         if hasattr(node.meta.get("val"), "node"):
@@ -219,8 +219,6 @@ class Reader:
             flat = tree_leaves([args, kwargs])
             if has_pieces(self.context, node, flat):
                 return by_pieces(self.context, f, node, args, kwargs)
-            if not takes_elements(f) and any(map(tv.selection, flat)):
-                raise many()
             made = f(self.context, *args, **kwargs)
             self._check(node, made)
             if node.meta.get("held") and is_write(node) and isinstance(made, tv.TracedValue):
@@ -310,7 +308,7 @@ class Reader:
     def _check(self, node: Any, made: Any) -> None:
         """Check that the axes have the sizes that torch has."""
         value = node.meta.get("val")
-        if isinstance(made, tv.TracedValue) and hasattr(value, "shape") and not tv.selection(made):
+        if isinstance(made, tv.TracedValue) and hasattr(value, "shape"):
             want = [self.context.sizes.of(n) for n in value.shape]
             have = made.shape
             if not all(map(self.context.sizes.are_known, want)):
@@ -372,7 +370,7 @@ class Reader:
         names = {a.name: a.default_value for a in schema.arguments}
         x, dim = args[0], {**names, **dict(zip(names, args, strict=False)), **kwargs}["dim"]
         at = self._computed(node, 1, error, dim)
-        if not isinstance(x, tv.TracedValue) or tv.selection(x) is not None:
+        if not isinstance(x, tv.TracedValue):
             raise error
         if len(at.axes) == len(x.axes):
             return gather(self.context, x, dim, at), at
@@ -474,7 +472,7 @@ class Reader:
             return made
         if leaves_out(made.node):
             return self._kept_within(node, made, name, is_named)
-        if is_simple(tv.lifted_mask(made)[1].node) or tv.selection(made) is not None:
+        if is_simple(tv.lifted_mask(made)[1].node):
             return made
         if not is_named and len([u for u in node.users if u.op != "output"]) < 2:
             return made

@@ -13,7 +13,7 @@ import sympy
 
 from derive.errors import DeriveError
 from derive.tracing.choices import where
-from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.context import Context, operation
 from derive.tracing.elementwise import as_number
 from derive.tracing.refusals import many
 from derive.tracing.values import (
@@ -28,9 +28,7 @@ from derive.tracing.values import (
     all_of,
     apply,
     mask_along,
-    over_all,
     reduced,
-    selection,
     under_mask,
 )
 
@@ -46,8 +44,6 @@ def reduce_axes(
     kind: str, x: TracedValue, dim: Any, keepdim: bool = False, where: TracedNode | None = None
 ) -> TracedValue:
     """Reduce a value over these axes, ``where`` a condition holds, or the mask of these axes."""
-    if where is None and selection(x) is not None:
-        return over_all(kind, x, dim)
     dims = dims_of(x, dim)
     atoms = [a for d in dims for a in x.axes[d]]
     beside = None
@@ -64,7 +60,6 @@ def reduce_axes(
 
 
 @operation("sum")
-@of_elements
 def total(
     context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
@@ -74,7 +69,6 @@ def total(
 
 
 @operation("mean", "amax", "amin", "logsumexp", "prod")
-@of_elements
 def named(
     context: Context, x: TracedValue, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> TracedValue:
@@ -82,7 +76,6 @@ def named(
 
 
 @operation("max", "min")
-@of_elements
 def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     name = context.called
     if args and isinstance(args[0], TracedValue):
@@ -118,12 +111,11 @@ def _deviations(
     context: Context, x: TracedValue, dim: Any, correction: Any, keepdim: bool
 ) -> tuple[TracedValue, TracedValue]:
     """Return (the variance, the mean with its axes kept), of selected elements by their count."""
-    dims, chosen = dims_of(x, dim), selection(x)
+    dims = dims_of(x, dim)
     mask, _, plain = mask_along(x, [a for d in dims for a in x.axes[d]])
-    mask = mask if chosen is None else chosen[0]
     if mask is None and not isinstance(x.node, TracedRead):
         x = context.named(x, "h")
-    middle = context.named(reduce_axes("mean", x, dims, keepdim=chosen is None), "mu")
+    middle = context.named(reduce_axes("mean", x, dims, keepdim=True), "mu")
     squared = context.elementwise(lambda a, m: (a - m) ** 2, x, middle)
     if not correction:
         return reduce_axes("mean", squared, dims, keepdim), middle
@@ -138,7 +130,6 @@ def _deviations(
 
 
 @operation("var", "std", "var_mean", "std_mean")
-@of_elements
 def variance(
     context: Context,
     x: TracedValue,
@@ -169,7 +160,6 @@ def variance(
 
 
 @operation("linalg_vector_norm", "norm")
-@of_elements
 def norm(
     context: Context,
     x: TracedValue,

@@ -15,7 +15,7 @@ import torch
 
 from derive.tracing import values as tv
 from derive.tracing.choices import conjunction, where
-from derive.tracing.context import Context, of_elements, operation
+from derive.tracing.context import Context, operation
 from derive.tracing.graph import held_tensor
 from derive.tracing.refusals import unread
 from derive.tracing.values import reduced
@@ -284,7 +284,6 @@ def _put_unique(found: MatchedPositions, is_unique: bool = False) -> tv.TracedVa
 
 
 @operation("index_put", "index_put_")
-@of_elements
 def index_put(
     context: Context,
     x: tv.TracedValue,
@@ -342,13 +341,6 @@ def _where_mask(
     context: Context, x: tv.TracedValue, dim: int, mask: tv.TracedValue, values: tv.TracedValue
 ) -> tv.TracedValue:
     """Write values where a mask of axes from ``dim`` holds: selected by it, or alike for all."""
-    if tv.selection(values) is not None:
-        whole, values = context.aligned(context.masked(x, mask), values)
-        test, base = tv.selection(whole) or (whole.node, whole.node)
-        other, node = tv.selection(values) or (test, values.node)
-        if other != test:
-            raise unread(_OTHER_MASK)
-        return context.regrouped(replace(whole, node=where(test, node, base)), x.shape)
     rest = len(x.axes) - dim - len(mask.axes)
     at = len(values.axes) - rest - 1
     if at >= 0:

@@ -449,50 +449,13 @@ def _undetached(node: TracedNode) -> TracedNode:
 # -------------------------------------------------------------------------------------------- masks
 # Elements that a boolean mask selects, whose number depends on the mask's values.
 #
-# (x[m] - y[m])**2  has the axes of m, and is defined where m holds: `masked`
-# x[m].mean()       is mean[n,c | m[n,c]](x[n,c])
-# x[:, m]           has all elements of the axis, under the axis's mask: `held`
+# x[m]         has all elements of the axes of m as one axis, under its mask: `held`
+# x[m].mean()  is mean[n,c | m[n,c]](x[n,c])
 
 
 def with_first_joined(x: TracedValue, count: int) -> TracedValue:
     """Return x with its first axes as one, as the elements that a mask of them selects have it."""
     return replace(x, axes=(tuple(a for axis in x.axes[:count] for a in axis), *x.axes[count:]))
-
-
-def selection(x: Any) -> tuple[TracedNode, TracedNode] | None:
-    """Return (mask, element) of a value that has selected elements, else None."""
-    match getattr(x, "node", None):
-        case TracedApply("masked", (mask, node)):
-            return mask, node
-    return None
-
-
-def elementwise(f: Callable[..., TracedNode], values: list[TracedValue]) -> TracedNode:
-    """Apply f to elements; selected ones meet others of the mask, or what is alike for all."""
-    found = [selection(v) for v in values]
-    masks = [m[0] for m in found if m is not None]
-    if not masks:
-        return f(*(v.node for v in values))
-    chosen = {p.atom for p in walk(masks[0]) if isinstance(p, Position)}
-    alone = (v for v, m in zip(values, found, strict=True) if m is None)
-    if any(chosen & set(v.atoms) for v in alone) or any(m != masks[0] for m in masks):
-        raise many()
-    nodes = [v.node if m is None else m[1] for v, m in zip(values, found, strict=True)]
-    return apply("masked", masks[0], f(*nodes))
-
-
-def over_all(kind: str, x: TracedValue, dim: Any) -> TracedValue:
-    """Reduce all selected elements."""
-    found = selection(x)
-    is_whole = dim in (None, [], ()) or (len(x.axes) == 1 and dim in (0, -1, [0], [-1]))
-    if found is None or not is_whole or kind.startswith("arg"):
-        raise many()
-    if kind == "norm2":  # which has no condition in the notation
-        return TracedValue((), reduced(kind, x.atoms, apply("where", *found, 0)), x.kind)
-    return TracedValue((), reduced(kind, x.atoms, found[1], found[0]), x.kind)
-
-
-# -------------------------------------------------------------------- the mask of an axis
 
 
 def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
@@ -547,7 +510,9 @@ def _conditions(mask: TracedNode) -> list[TracedNode]:
 
 
 def _chosen_by(mask: TracedNode) -> set[Atom]:
-    return {p.atom for p in walk(mask) if isinstance(p, Position)}
+    """Return the indices of which a mask is a condition, without those that it binds."""
+    bound = {a for p in walk(mask) if isinstance(p, TracedReduce) for a in p.atoms}
+    return {p.atom for p in walk(mask) if isinstance(p, Position)} - bound
 
 
 def mask_along(
