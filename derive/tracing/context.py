@@ -240,7 +240,7 @@ class Context:
     def _piece_of(self, size: Any) -> sympy.Expr | None:
         """Return the size of the current piece; None if the axis has no pieces."""
         lengths = self.lengths.get(symbol_of(size))
-        return lengths[self._piece][0] if lengths else None
+        return lengths[self._piece if len(lengths) > 1 else 0][0] if lengths else None
 
     def start(self) -> str:
         """Return the parameter, 0 as given, that offsets reads of a part of a longer axis."""

@@ -121,6 +121,12 @@ def _log(a: TracedNode) -> TracedNode:
             return apply("held", mask, _log(element))
         case TracedReduce("sum", atoms, TracedApply("exp", (x,)), condition):
             return TracedReduce("logsumexp", atoms, x, condition)
+        case TracedApply("+", (b, c)):
+            logs = [_log(part) for part in (b, c)]
+            if not any(isinstance(x, TracedApply) and x.name == "log" for x in logs):
+                return apply("logaddexp", *logs)
+        case TracedApply("exp", (x,)):
+            return x
     return apply("log", a)
 
 

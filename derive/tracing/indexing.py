@@ -13,7 +13,6 @@ from torch.utils._pytree import tree_leaves
 
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
 from derive.tracing.elementwise import as_number, as_truth
-from derive.tracing.reductions import dims_of, reduce_axes
 from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions
 from derive.tracing.values import (
@@ -67,14 +66,20 @@ _CARRIED = _CONTRACTIONS | frozenset(
     "eye triu tril".split()
 )
 """Operations that map each element within one piece."""
-_REDUCTIONS = frozenset("sum mean amax amin prod".split())
-"""Operations over axes: over the axis of the pieces, or others of each piece."""
-_EXTREMA = frozenset("max min any all logsumexp".split())
-"""Operations over one axis, also that of a single piece."""
-_WITHIN = _EXTREMA | frozenset(
-    "argmax argmin cumsum cumprod logcumsumexp flip pad diff split chunk narrow".split()
-)
-"""Operations along an axis that is not that of the pieces."""
+_JOINS: dict[str, Any] = {
+    **dict.fromkeys((*_CONTRACTIONS, "sum"), operator.add),
+    "prod": operator.mul,
+    "amax": partial(apply, "maximum"),
+    "amin": partial(apply, "minimum"),
+    "logsumexp": partial(apply, "logaddexp"),
+}
+"""How the results of the pieces are joined, where their axis is reduced."""
+_WITHIN = frozenset(
+    "mean max min any all argmax argmin cumsum cumprod logcumsumexp flip pad diff split chunk "
+    "narrow".split()
+) | {*_JOINS}
+"""Operations along axes: that of a single piece, which refuse what its mask does not allow, or
+others."""
 _OF_PAIRS = {"triu": (0, 1), "tril": (0, -1), "diagonal": (0,), "eye": ()}
 """Operations that compare positions on two axes, with the offsets at which order alone decides."""
 _MADE = frozenset(
@@ -136,9 +141,9 @@ def _shape(node: Any) -> Sequence[Any]:
 
 
 def of_piece(x: Any, k: int) -> Any:
-    """Return the k-th piece of a value, or of each value in a list."""
+    """Return the k-th piece of a value, or of each value in a list; the piece, if it is one."""
     if isinstance(x, Pieces):
-        return x.values[k]
+        return x.values[k if len(x.values) > 1 else 0]
     if isinstance(x, tuple | list):
         return type(x)(of_piece(e, k) for e in x)
     return x
@@ -147,18 +152,19 @@ def of_piece(x: Any, k: int) -> Any:
 def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> Any:
     """Apply an operation to each piece, or to all of them."""
     name = context.called
-    counts = {len(x.values) for x in tree_leaves([args, kwargs]) if isinstance(x, Pieces)}
     dims = _dims(context, node)
     if name == "cat":
         along = (args[1] if len(args) > 1 else 0) % len(node.meta["val"].shape)
         if any(symbol_of(x.meta["val"].shape[along]) in context.lengths for x in node.args[0]):
             return _concatenated_pieces(context, node, args[0], along)
-    if not counts:
-        made = symbol_of(_shape(node)[dims[0]]) if dims else None
-        counts = {len(context.lengths[made]) if made is not None else 1}
-    if len(counts) > 1:
+    parts = [x for x in tree_leaves([args, kwargs]) if isinstance(x, Pieces)]
+    longer = [d for d in dims if len(context.lengths[symbol_of(_shape(node)[d])]) > 1]
+    counts = {len(x.values) for x in parts} or {
+        len(context.lengths[symbol_of(_shape(node)[d])]) for d in dims
+    }
+    count = max(counts, default=1)
+    if counts - {1, count}:
         raise many()
-    count = counts.pop()
 
     def of(k: int, *instead: Any) -> Any:
         own = of_piece(args, k)
@@ -176,23 +182,24 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         return whole
     if name in _REDUCED:
         return _reduced_pieces(context, f, count, args, kwargs)
-    if name in _REDUCTIONS and not dims:
-        return _reduction_of_pieces(context, node, args, kwargs)
-    if not dims and (name in _CONTRACTIONS or (name in _EXTREMA and count == 1)):
-        return reduce(partial(context.elementwise, operator.add), map(of, range(count)))
-    is_carried = name in _CARRIED | _REDUCTIONS or is_of_each_element(f)
-    left_out = name in _REDUCTIONS | _WITHIN and len(dims) < len(_source_dims(context, node))
+    if name in _JOINS and not longer:
+        # The axis of the pieces is reduced, if they are several.
+        whole = reduce(partial(context.elementwise, _JOINS[name]), map(of, range(count)))
+        return Pieces((with_outer_mask(whole),)) if dims else whole
+    is_read = (
+        name in (*_CARRIED, *_PUT) or is_of_each_element(f) or (name in _WITHIN and (dims or parts))
+    )
     if (
-        not (is_carried or (name in _WITHIN and dims))
-        or (count > 1 and (left_out or len(dims) > 1))
+        not is_read
+        or (count > 1 and len(longer) != 1)
         or (name in _OF_PAIRS and not _is_of_order(context, node, *args[1:], **kwargs))
     ):
         raise many()
     if isinstance(node.meta["val"], tuple | list):
-        return [
-            None if None in own else Pieces(tuple(map(with_outer_mask, own)))
-            for own in zip(*map(of, range(count)), strict=True)
-        ]
+        found = [*zip(*map(of, range(count)), strict=True)]
+        if not dims:
+            return [own[0] for own in found]
+        return [None if None in own else Pieces(tuple(map(with_outer_mask, own))) for own in found]
     values = [_piece_of_result(context, node, of(k), k) for k in range(count)]
     is_whole = count == 1 and not dims and lifted_mask(values[0])[0] is None
     return values[0] if is_whole else Pieces(tuple(map(with_outer_mask, values)))
@@ -213,7 +220,8 @@ def _piece_of_result(context: Context, node: Any, value: Any, k: int) -> TracedV
 
 def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
     """Put a new tensor under the mask that determines its length."""
-    _, mask = context.lengths[symbol_of(node.meta["val"].shape[dim])][k]
+    lengths = context.lengths[symbol_of(node.meta["val"].shape[dim])]
+    mask = lengths[k if len(lengths) > 1 else 0][1]
     return value if mask is None else _under_mask_of_axis(context, value, dim, mask)
 
 
@@ -235,28 +243,14 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
     values: list[TracedValue] = []
     lengths: list[Length] = []
     for x, source in zip(tensors, node.args[0], strict=True):
-        if isinstance(x, Pieces):
+        if (own := context.lengths.get(symbol_of(source.meta["val"].shape[dim]))) is not None:
             values += x.values
-            lengths += context.lengths[symbol_of(source.meta["val"].shape[dim])]
+            lengths += own
         else:
-            values.append(x)
-            lengths.append((x.shape[dim], None))
+            values.append(of_piece(x, 0))
+            lengths.append((values[-1].shape[dim], None))
     record_pieces(context, dim, lengths)
     return Pieces(tuple(values))
-
-
-def _reduction_of_pieces(context: Context, node: Any, args: Any, kwargs: Any) -> TracedValue:
-    """Return the reduction of all pieces, where their masks hold; of several, only a sum."""
-    places = _source_dims(context, node)
-    wanted = args[1] if len(args) > 1 else kwargs.get("dim")
-    keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
-    values = args[0].values
-    dims = sorted({*dims_of(values[0], wanted)})
-    several = context.called != "sum" and len(values) > 1
-    if not places or not {*dims} >= {*places} or several:
-        raise many()
-    made = [reduce_axes(context.called, as_number(value), dims, keepdim) for value in values]
-    return reduce(partial(context.elementwise, operator.add), made)
 
 
 def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:

@@ -84,11 +84,12 @@ def extremum(context: Context, x: TracedValue, *args: Any, **named: Any) -> Any:
     keepdim = (args[1] if len(args) > 1 else named.get("keepdim")) or False
     if dim is None:
         return reduce_axes(f"a{name}", x, None)
-    x = context.with_one_index(x, x.place_of(dim))
-    most = reduce_axes(name, x, dim, keepdim)
     if mask_along(x, x.axes[x.place_of(dim)])[0] is not None:
-        return most, None  # its position is one among the selected elements
-    return most, replace(reduce_axes(f"arg{name}", x, dim, keepdim), kind="int")
+        # Its position is one among the selected elements.
+        return reduce_axes(name, x, dim, keepdim), None
+    x = context.with_one_index(x, x.place_of(dim))
+    which = reduce_axes(f"arg{name}", x, dim, keepdim)
+    return reduce_axes(name, x, dim, keepdim), replace(which, kind="int")
 
 
 @operation("any", "all")

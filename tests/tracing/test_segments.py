@@ -151,7 +151,11 @@ READ = [
     (lambda x, m: x[:, m].amax(1), (r(4, 5), r(5) > 0), "y[n] = amax[c | m[c]](x[n,c])"),
     (lambda x, m: x[m].sum(-1).mean(), (r(5, 3, 4), r(5, 3) > 0), "mean[n,t | m[n,t]](sum[c]("),
     (lambda x, m: x[m].var(-1).mean(), (X, ROWS), "mean[n | m[n]](sum[c]("),
-    (lambda x, m, i: F.cross_entropy(x[m], i[m]), (X, ROWS, I), "/sum[n | m[n]]([i[n] != -100])"),
+    (
+        lambda x, m, i: F.cross_entropy(x[m], i[m]),
+        (X, ROWS, I),
+        "/sum[n | m[n]](where(i[n] != -100, 1, 0))",
+    ),
     (
         lambda x, m, i, w: F.cross_entropy(x[m], i[m], weight=w),
         (X, ROWS, I, r(4)),
@@ -160,7 +164,7 @@ READ = [
     (
         lambda x, i: F.cross_entropy(x[i > 0], i[i > 0]),
         (r(2, 3, 4), torch.tensor([[1, 2, 3], [0, 3, 0]])),
-        "] > 0]([i[n",
+        "] > 0](where(i[n",
     ),
     (put, (r(5, 3, 4), r(5, 3, 4), r(5, 3) > 0), "where(m[n,t], x[n,t,c]*y[n,t,c], x[n,t,c])*2"),
 ]
