@@ -107,11 +107,6 @@ def beside_zeros(x, m):
     return torch.cat([s, torch.zeros(len(s), 1)], 1).logsumexp(1).mean()
 
 
-def after_zeros(x, m):
-    s = torch.cat([torch.zeros(1, 3), x[m]])
-    return s.amax(0) + s.prod(0) + s.sum(0)
-
-
 def of_its_largest(x, m):
     s = x[m[:, None] & m]
     return (s - s.max(0).values).exp().sum().log()
@@ -158,7 +153,7 @@ READ = [
     (lambda x, m: torch.cdist(x[m], x[~m]).mean(), (r(5, 3), MASK), "m[n] and not m["),
     (cosines, (r(5, 3), MASK), "clamp(norm2[c2](x[n,c2]), 1e-08, inf)"),
     (beside_zeros, (r(5, 3), MASK), "logaddexp(logsumexp[n2 | not m[n2]](where("),
-    (after_zeros, (r(5, 3), MASK), "maximum(0, amax[n | m[n]](x[n,c]))"),
+    (lambda x, m: torch.cat([x[m], x[~m] ** 2]).prod(0), (r(5, 3), MASK), "*prod[n | not m[n]]("),
     (of_its_largest, (r(5, 5), MASK), "- max[n3,n4 | m[n3] and m[n4]]("),
     (off_diagonal, (r(5, 3), MASK), "m[n] and m[n2] and n != n2](s[n,n2])"),
     (lambda x, m: (x[m] @ x[m].T).triu(1).sum(), (r(5, 3), MASK), "where(n2 >= n + 1, h[n,n2], 0)"),
