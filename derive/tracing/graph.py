@@ -30,7 +30,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from derive.errors import DeriveError
 from derive.tracing.refusals import unread
-from derive.tracing.symbolic import kept_sizes
+from derive.tracing.symbolic import has_unknown_sizes, kept_sizes
 from derive.tracing.truths import Answer, on_all_paths, statements_of, validations, writes
 
 _Value = TypeVar("_Value")
@@ -138,9 +138,32 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
             node.target = getattr(plain, node.target._overloadname)
         if node.target is torch.ops.aten.where.default:
             node.target = torch.ops.aten.nonzero_numpy.default
+    if branches[-1]:
+        _share_repeats(module.graph)
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
     return Graph(module.graph, *known, branches[-1], tuple(applied), any(numbers))
+
+
+def _share_repeats(graph: Any) -> None:
+    """Replace by one node what several ways through the branches compute alike.
+
+    Not if a tensor is changed in place: a way may change what another one reads.
+    """
+    if any(map(is_write, graph.nodes)):
+        return
+    seen: dict[Any, Any] = {}
+    for node in list(graph.nodes):
+        tags = getattr(node.target, "tags", None)
+        made = node.meta.get("val")
+        if tags is None or torch.Tag.nondeterministic_seeded in tags or has_unknown_sizes(made):
+            continue
+        said = [repr((type(x), x)) for x in tree_leaves([node.args, node.kwargs])]
+        held = node.meta.get("held"), node.meta.get("detaches")
+        first = seen.setdefault((node.target, *said, *held), node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            graph.erase_node(node)
 
 
 def _module(flat: Callable[..., Any], fakes: Sequence[Any], pre_dispatch: bool) -> Any:

@@ -88,9 +88,13 @@ def _is_instance(x: Any, kinds: Any) -> bool:
 
 
 def _extremum(
-    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], of_sizes: Any
+    plain: Callable[..., Any], is_better: Callable[[Any, Any], Any], symbolic: Any, chosen: bool
 ) -> Any:
-    """Return Python's ``max`` or ``min``: the first argument that no later one is better than."""
+    """Return Python's ``max`` or ``min``: the first argument that no later one is better than.
+
+    Of numbers that values decide, such as a count, it is a formula; of sizes, if they are
+    ``chosen``.
+    """
 
     def better(x: Any, y: Any) -> Any:
         chosen = is_better(y, x)
@@ -99,10 +103,11 @@ def _extremum(
     def of(*args: Any, **named: Any) -> Any:
         if named or len(args) < 2:
             return plain(*args, **named)
-        if of_sizes and all(
-            isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args
+        numbers = [x for x in args if isinstance(x, torch.SymInt | torch.SymFloat)]
+        if all(isinstance(x, int | float | torch.SymInt | torch.SymFloat) for x in args) and (
+            chosen or not all(x.node.has_hint() for x in numbers)
         ):
-            return reduce(of_sizes, args)
+            return reduce(symbolic, args)
         tensors = [x for x in args if isinstance(x, torch.Tensor)]
         alone = tensors and not any(x.shape for x in tensors)
         return reduce(better, args) if alone else plain(*args)
@@ -128,13 +133,12 @@ def _number(plain: type, of_size: Callable[[Any], Any]) -> type:
 
 @lru_cache
 def _builtins(chosen: bool) -> dict[str, Any]:
-    largest, least = (torch.sym_max, torch.sym_min) if chosen else (None, None)
     return {
         "len": _length,
         "isinstance": _is_instance,
         "divmod": lambda a, b: (a // b, a % b),
-        "max": _extremum(max, operator.gt, largest),
-        "min": _extremum(min, operator.lt, least),
+        "max": _extremum(max, operator.gt, torch.sym_max, chosen),
+        "min": _extremum(min, operator.lt, torch.sym_min, chosen),
         "float": _number(float, torch.sym_float),
         "int": _number(int, torch.sym_int),
     }
@@ -269,7 +273,7 @@ class _Diagonals:
             return None
         if on:
             return x.diagonal(0, 0, 1).movedim(-1, 0)
-        if _is_selected(x):
+        if has_unknown_sizes(x):
             return None  # of rows that a mask selects: the mask off the diagonal is one more
         rows = torch.arange(x.shape[0], device=x.device).unsqueeze(1)
         others = torch.arange(x.shape[0] - 1, device=x.device)
@@ -533,21 +537,25 @@ def _median(x: Any, *args: Any, **named: Any) -> Any:
     return torch.where(same, x, 0).sum() / same.sum()
 
 
-def _is_selected(*tensors: Any) -> bool:
-    """True if the size of an axis depends on a mask's values: torch then cannot compare sizes."""
+def has_unknown_sizes(made: Any) -> bool:
+    """True if the values of tensors decide a size of a result, or a number."""
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-    return any(free_unbacked_symbols(x.shape) for x in tensors)
+    return any(
+        free_unbacked_symbols(x.shape if isinstance(x, torch.Tensor) else x)
+        for x in tree_leaves(made)
+        if isinstance(x, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool)
+    )
 
 
 def _cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str = "") -> Any:
-    if not _is_selected(x1, x2):
+    if not has_unknown_sizes([x1, x2]):
         return torch.cdist(x1, x2, p)
     return torch.linalg.vector_norm(x1.unsqueeze(-2) - x2.unsqueeze(-3), p, -1)
 
 
 def _cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
-    if not _is_selected(x1, x2):
+    if not has_unknown_sizes([x1, x2]):
         return torch.cosine_similarity(x1, x2, dim, eps)
     x1, x2 = (
         x / torch.linalg.vector_norm(x, 2, dim, keepdim=True).clamp(min=eps) for x in (x1, x2)

@@ -201,7 +201,7 @@ OF_SELECTED = "sum[n,c](where(m[n,c], 1, 0))"
         ),
         (lambda x, m: (x - x[m].mean()) / x[m].std(), r(5, 4) > 0, "where(variance == 0, 0, sqrt("),
         (lambda x, m: x.sum() / (x[m].numel() ** 2 + 1), r(5, 4) > 0, f"/(1 + {OF_SELECTED}**2)"),
-        (lambda x, m: (x * m).sum() / max(int(m.sum()), 1), r(5, 4) > 0, "c]*m[n,c])/index)"),
+        (lambda x, m: (x * m).sum() / max(int(m.sum()), 1), r(5, 4) > 0, "/maximum(1, sum[n,c]("),
         (lambda x, m: x.sum() / math.sqrt(m.sum().item() + 1), r(5) > 0, "/sqrt(1 + sum["),
         (lambda x, m: x * (m.sum().item() // 2 % 3) + m.sum().item() / 4, r(5) > 0, "// 2 % 3)"),
         (lambda x, m: x / (x.abs().max().item() + abs(x[0, 1].item())), r(5) > 0, "detach(amax["),

@@ -138,7 +138,7 @@ def number(x, w):
     ("function", "said"),
     [
         (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c](x[c])*0, mean["),
-        (difference, ")) < 2, sum["),
+        (difference, ")) < 2, mul, mean["),
         (above, "mean[c, c2 | gt[c, c2] and gt2[c, c2]](losses[c, c2])"),
         (rows, ")*size(c) > 5, mean[c, c2 | gt[c]](exp("),
         (chain, "where(all["),
@@ -148,14 +148,14 @@ def number(x, w):
         (told, "y = sum[c](x[c]*w[c])"),
         (twice, "y = where(some, total2, total)"),
         (checked_in_a_branch, "> 0, sum[c](exp(x[c])), sum["),
-        (refused, "y = where(amax[k](w[k]) > 0.5, sum["),
+        (refused, "y = where(max_ > 0.5, sum["),
         (share, ")/size(c) > 0.5, sum["),
         (both_counts, "y = where(sum["),
         (numbers, "where("),
         (number, ", mean["),
         (
             lambda x, w: x.sum() * float((w > 1).any()) + int(w[0] > 0),
-            "gt, sum[c](x[c])*1 + 1, sum[",
+            "where(any[k](w[k] > 1), where(",
         ),
     ],
 )
