@@ -213,16 +213,11 @@ def _piece_of_result(context: Context, node: Any, value: Any, k: int) -> TracedV
         return value.values[0]
     if lifted_mask(value)[0] is None:
         for dim in _dims(context, node):
-            value = _masked_like(context, value, dim, k, node)
+            lengths = context.lengths[symbol_of(node.meta["val"].shape[dim])]
+            mask = lengths[k if len(lengths) > 1 else 0][1]
+            value = value if mask is None else _under_mask_of_axis(context, value, dim, mask)
     made: TracedValue = value
     return made
-
-
-def _masked_like(context: Context, value: TracedValue, dim: int, k: int, node: Any) -> TracedValue:
-    """Put a new tensor under the mask that determines its length."""
-    lengths = context.lengths[symbol_of(node.meta["val"].shape[dim])]
-    mask = lengths[k if len(lengths) > 1 else 0][1]
-    return value if mask is None else _under_mask_of_axis(context, value, dim, mask)
 
 
 def _is_of_order(
