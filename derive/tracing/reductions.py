@@ -29,6 +29,7 @@ from derive.tracing.values import (
     apply,
     mask_along,
     reduced,
+    substituted,
     under_mask,
 )
 
@@ -232,10 +233,13 @@ def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) ->
     if not x.axes[dim]:
         return x
     x, atom = context.single(x, dim)
+    along, beside, x = mask_along(x, [atom])
     upto = Atom.new(atom.size)
-    test = Position(atom) <= Position(upto)
     kind = "sum" if context.called == "cumsum" else "logsumexp"
-    node = reduced(kind, (atom,), x.node, test)
+    node = reduced(kind, (atom,), x.node, all_of([Position(atom) <= Position(upto), along]))
+    here = None if along is None else substituted(along, {atom: Position(upto)})
+    mask = all_of([here, beside])
+    node = node if mask is None else under_mask(mask, node)
     return replace(x.with_axis(dim, (upto,)), node=node)
 
 
