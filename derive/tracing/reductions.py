@@ -55,8 +55,7 @@ def reduce_axes(
         if where is not None and kind == "norm2":  # which has no condition in the notation
             x, where = replace(x, node=apply("where", where, x.node, 0)), None
     axes = [() if n in dims else axis for n, axis in enumerate(x.axes) if keepdim or n not in dims]
-    node = reduced(kind, atoms, x.node, where)
-    node = node if beside is None else under_mask(beside, node)
+    node = under_mask(beside, reduced(kind, atoms, x.node, where))
     return TracedValue(tuple(axes), node, x.kind)
 
 
@@ -220,9 +219,8 @@ def softmax_along(context: Context, name: str, x: TracedValue, atom: Atom) -> Tr
     """name[k](x), an equation with index k; of selected elements, of those alone."""
     along, beside, x = mask_along(x, [atom])
     node = x.node if along is None else where(along, x.node, -math.inf)
-    made = TracedValue(x.axes, TracedReduce(name, (atom,), node))
-    mask = all_of([along, beside])
-    made = made if mask is None else replace(made, node=under_mask(mask, made.node))
+    node = under_mask(all_of([along, beside]), TracedReduce(name, (atom,), node))
+    made = TracedValue(x.axes, node)
     return context.named_variable(made, {"softmax": "p", "log_softmax": "logp"}[name])
 
 
@@ -238,9 +236,7 @@ def cumulative(context: Context, x: TracedValue, dim: int, dtype: Any = None) ->
     kind = "sum" if context.called == "cumsum" else "logsumexp"
     node = reduced(kind, (atom,), x.node, all_of([Position(atom) <= Position(upto), along]))
     here = None if along is None else substituted(along, {atom: Position(upto)})
-    mask = all_of([here, beside])
-    node = node if mask is None else under_mask(mask, node)
-    return replace(x.with_axis(dim, (upto,)), node=node)
+    return replace(x.with_axis(dim, (upto,)), node=under_mask(all_of([here, beside]), node))
 
 
 # -------------------------------------------------------------------- normalizations

@@ -458,8 +458,8 @@ def with_first_joined(x: TracedValue, count: int) -> TracedValue:
     return replace(x, axes=(tuple(a for axis in x.axes[:count] for a in axis), *x.axes[count:]))
 
 
-def under_mask(mask: TracedNode, node: TracedNode) -> TracedNode:
-    return apply("held", mask, node)
+def under_mask(mask: TracedNode | None, node: TracedNode) -> TracedNode:
+    return node if mask is None else apply("held", mask, node)
 
 
 def lifted_mask(value: TracedValue) -> tuple[TracedNode | None, TracedValue]:
@@ -533,4 +533,4 @@ def mask_along(
 def with_outer_mask(value: TracedValue) -> TracedValue:
     """Return the value with its mask outermost."""
     mask, plain = lifted_mask(value)
-    return plain if mask is None else replace(plain, node=under_mask(mask, plain.node))
+    return replace(plain, node=under_mask(mask, plain.node))
