@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import chain
 from typing import Any, TypeVar
 
 import sympy
@@ -143,9 +144,12 @@ class Context:
         """Return the value as a read of its equation, which is added at the first call."""
         mask, plain = tv.lifted_mask(value)
         if mask is not None:
-            made = self.named(plain, stem)
-            there = tv.position_map(dict(zip(plain.atoms, made.atoms, strict=True)))
-            return replace(made, node=tv.under_mask(tv.substituted(mask, there), made.node))
+            # The mask may be of more axes than the values.
+            used = {x.atom for x in tv.walk(plain.node) if isinstance(x, tv.Position)}
+            axes = tuple(tuple(a for a in axis if a in used) for axis in plain.axes)
+            made = self.named(replace(plain, axes=axes), stem)
+            own = made.renamed(dict(zip(made.atoms, chain(*axes), strict=True)))
+            return replace(value, node=tv.under_mask(mask, own.node)).fresh()
         if (left := infinite_choice(value.node)) is not None:
             rest = self.named(replace(value, node=left.rest), stem)
             there = tv.position_map(dict(zip(value.atoms, rest.atoms, strict=True)))

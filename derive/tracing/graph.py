@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import operator
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_map_on
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from derive.errors import DeriveError
+from derive.tracing.emptiness import Made, Values
 from derive.tracing.refusals import unread
 from derive.tracing.symbolic import has_unknown_sizes, kept_sizes
 from derive.tracing.truths import Answer, on_all_paths, statements_of, validations, writes
@@ -139,10 +141,19 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
         if node.target is torch.ops.aten.where.default:
             node.target = torch.ops.aten.nonzero_numpy.default
     if branches[-1]:
+        _erase_unused(module.graph)
         _share_repeats(module.graph)
     rounded = _ASSUMED.get(Assumed()).rounded
     known = tuple(tensors), shapes, outputs[-1], dict(places), same[-1], answers, rounded
     return Graph(module.graph, *known, branches[-1], tuple(applied), any(numbers))
+
+
+def _erase_unused(graph: Any) -> None:
+    """Erase what only ways that lead to no result compute."""
+    left_out = unused(graph)
+    for node in reversed(list(graph.nodes)):
+        if node in left_out:
+            graph.erase_node(node)
 
 
 def _share_repeats(graph: Any) -> None:
@@ -241,20 +252,29 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.numbers: dict[Any, int] = {}
+        self.values = Values()
         self.known: Any = WeakTensorKeyDictionary()
         self.selectors: dict[int, Any] = {}
         self.taken: dict[Any, Any] = {}
         self.constants: Any = WeakTensorKeyDictionary()
 
-    def number(self, x: Any, made_by: Any = None) -> Any:
+    def number(self, x: Any, made_by: Any = None, version: int | None = None) -> Any:
+        """Return the number of a value; ``version`` is its count of writes after the operation."""
         if not isinstance(x, torch.Tensor):
-            return self.numbers.setdefault((type(x), str(x)), len(self.numbers))
-        version = writes(x)
+            number = self.numbers.setdefault((type(x), str(x)), len(self.numbers))
+            if isinstance(x, int | float):
+                self.values.numbers[number] = x
+            elif isinstance(x, torch.SymInt) and x.node.has_hint():
+                self.values.sizes.add(number)
+            return number
+        version = writes(x) if version is None else version
         before, number = self.known.get(x, (-1, -1))
         if version != before or made_by:
             key = made_by or (len(self.numbers),)
             number = self.numbers.setdefault(key, len(self.numbers))
             self.known[x] = version, number
+            sizes = (n.node.expr if isinstance(n, torch.SymInt) else n for n in x.shape)
+            self.values.kinds[number] = x.dtype, tuple(sizes)
         return number
 
     def alike(self, x: Any) -> Any:
@@ -282,9 +302,18 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         random = torch.Tag.nondeterministic_seeded in func.tags
         if func._schema.is_mutable and torch.Tag.inplace_view not in func.tags:
             self.constants.clear()  # a view of what is written may be among them
-        if not func._schema.is_mutable and not random:
-            if isinstance(made, FakeTensor):
-                self.number(made, key)
+        if random:
+            return made
+        writes_into = func._schema.is_mutable
+        results = _written_first(func, args) if writes_into else tree_leaves(made)
+        for n, x in enumerate(filter(_is_fake, results)):
+            if not writes_into and any(x is given for given in leaves):
+                continue  # as of `to`, where nothing is to be done
+            # Autograd counts a write, and lets a view share the count of its base, after this mode.
+            version = writes(args[0]) + writes_into if writes_into or func.is_view else None
+            number = self.number(x, (*key, n) if n else key, version)
+            self.values.made[number] = Made(func, f"{key[1]} {n}", key[2:])
+        if not writes_into:
             self._note_constants(func, args, kwargs or {}, made)
         return made
 
@@ -314,6 +343,12 @@ class MaskMode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 def _is_fake(x: Any) -> bool:
     return isinstance(x, FakeTensor)
+
+
+def _written_first(func: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """Return the first argument of an operation, if it writes into that."""
+    alias = func._schema.arguments[0].alias_info
+    return args[:1] if alias is not None and alias.is_write else ()
 
 
 def _is_small(x: Any) -> bool:
@@ -408,14 +443,27 @@ def _statement(traceback: Any) -> SourceStatement | None:
 
 
 def unused(graph: Any) -> set[Any]:
-    """Return the nodes that no output depends on and that change no tensor."""
-    found: set[Any] = set()
+    """Return the nodes that no output depends on, and that change no tensor that is read later."""
+    live, read = set[Any](), set[int | None]()
+    for node in graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            read.add(storage_of(node))
     for node in reversed(list(graph.nodes)):
         schema = getattr(node.target, "_schema", None)
-        if node.op == "call_function" and schema is not None and not schema.is_mutable:
-            if all(user in found for user in node.users):
-                found.add(node)
-    return found
+        if schema is None:
+            is_needed = node.target is not operator.getitem
+        else:
+            is_needed = schema.is_mutable and storage_of(node) in read
+        if is_needed or node.users.keys() & live:
+            live.add(node)
+            read |= {storage_of(x) for x in (node, *node.all_input_nodes)}
+    return {*graph.nodes} - live
+
+
+def storage_of(node: Any) -> int | None:
+    """Return the id of a tensor's storage, the same for all its views."""
+    made: Any = getattr(node, "meta", {}).get("val")
+    return int(made.untyped_storage()._cdata) if hasattr(made, "untyped_storage") else None
 
 
 def is_write(node: Any) -> bool:

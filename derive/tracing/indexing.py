@@ -14,9 +14,10 @@ from torch.utils._pytree import tree_leaves
 from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
 from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import many, unread
-from derive.tracing.segments import match_positions
+from derive.tracing.segments import match_positions, parts_at
 from derive.tracing.values import (
     Atom,
+    Axis,
     Position,
     TracedApply,
     TracedNode,
@@ -282,10 +283,28 @@ def _indexed_axis(context: Context, x: TracedValue, dim: int, index: TracedValue
     if not x.axes[dim]:
         # An axis of size 1 has one element, whatever the index is.
         return replace(x, axes=(*x.axes[:dim], *index.fresh().axes, *x.axes[dim + 1 :]))
-    x, atom = context.single(x, dim)
-    index = _named_index(context, index).fresh()
-    node = substituted(x.node, {atom: _axis_position(context, index.node, atom)})
+    x, index = _with_positions(context, x, dim, index)
+    index = index.fresh()
+    node = substituted(x.node, _positions_along(context, x.axes[dim], index))
     return TracedValue((*x.axes[:dim], *index.axes, *x.axes[dim + 1 :]), node, x.kind)
+
+
+def _with_positions(
+    context: Context, x: TracedValue, dim: int, index: TracedValue
+) -> tuple[TracedValue, TracedValue]:
+    """Return x with one index on an axis, or the parts that the positions have, and the index."""
+    sizes = [a.size for a in x.axes[dim]]
+    if parts_at(context, lifted_mask(index)[1].node, sizes) is not None:
+        return x, index
+    return context.with_one_index(x, dim), _named_index(context, index)
+
+
+def _positions_along(context: Context, axis: Axis, index: TracedValue) -> dict[Atom, TracedNode]:
+    mask, plain = lifted_mask(index)
+    parts = parts_at(context, plain.node, [a.size for a in axis])
+    if parts is None:
+        return {a: _axis_position(context, index.node, a) for a in axis}
+    return {a: under_mask(mask, p) for a, p in zip(axis, parts, strict=True)}
 
 
 @operation("embedding")
@@ -322,15 +341,12 @@ def index(
     places = [n for n, _ in given]
     values = []
     for n, i in given:
-        x = context.with_one_index(x, n)
-        values.append(_named_index(context, i))
+        x, i = _with_positions(context, x, n, i)
+        values.append(i)
     values = context.aligned(*values)
-    axes = context.axes_of(values)
-    inner = {
-        x.axes[n][0]: _axis_position(context, v.node, x.axes[n][0])
-        for (n, _), v in zip(given, values, strict=True)
-        if x.axes[n]
-    }
+    axes, inner = context.axes_of(values), dict[Atom, TracedNode]()
+    for (n, _), v in zip(given, values, strict=True):
+        inner |= _positions_along(context, x.axes[n], v)
     node = substituted(x.node, inner)
     # With axes between the indices, their own axes come first.
     at = places[0] if places[-1] - places[0] < len(places) else 0

@@ -421,12 +421,16 @@ class Reader:
             value = self._put(known[parent], value, (child, parent), args, named)
         first = chain[-1]
         if memory.reads_of(group, node) > 1:
-            place = self.graph.places.get(first.name)
-            value = self._written(value, (place and place.variable) or "written")
+            value = self._written(value, self._written_variable(first, "written"))
         known[first] = value
         for other in memory.read_later(group, node):
             if other in known and other is not first:
                 known[other] = self._view_again(other)
+
+    def _written_variable(self, node: Any, stem: str) -> str:
+        """Return the variable of the tensor that is written into, which this node makes."""
+        place = self.graph.places.get(node.name)
+        return (place and place.variable) or stem
 
     def _put(self, old: Any, value: Any, nodes: Any, args: Any, named: Any) -> Any:
         """Return ``old``, or each of its pieces, with a value in the place of a view of it."""
@@ -477,7 +481,10 @@ class Reader:
         if not is_named and len([u for u in node.users if u.op != "output"]) < 2:
             return made
         stem = name_of(node.target).strip("_").partition(".")[0] or "part"
-        return self.context.named(made, name or ("index" if made.kind == "int" else stem))
+        stem = "index" if made.kind == "int" else stem
+        if is_write(node) and not name:
+            stem = self._written_variable(self.memory.chain(node.args[0])[-1], stem)
+        return self.context.named(made, name or stem)
 
     def _kept_within(
         self, node: Any, made: tv.TracedValue, name: str | None, is_named: bool

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,6 +31,32 @@ _OF_NOTHING = {"amax": -float("inf"), "amin": float("inf"), "prod": 1}
 """The value of a position that changes no reduction, included or not."""
 
 
+def parts_at(
+    context: Context, position: tv.TracedNode, sizes: Sequence[Any]
+) -> Sequence[tv.TracedNode] | None:
+    """Return the parts of a row-major position, if they are those of an axis of these sizes."""
+    match position:
+        case tv.Joined(parts, own) if len(own) == len(sizes):
+            alike = all(context.sizes.equal(a, b) for a, b in zip(own, sizes, strict=True))
+            return parts if alike else None
+    return None
+
+
+def _split_as(
+    context: Context, x: tv.TracedValue, dim: int, index: tv.TracedValue
+) -> tv.TracedValue:
+    """Return x with an axis of parts as row-major positions have them, else of one index."""
+    axis, position = x.axes[dim], tv.lifted_mask(index)[1].node
+    if parts_at(context, position, [a.size for a in axis]) is not None:
+        return x
+    x = context.with_one_index(x, dim)
+    if isinstance(position, tv.Joined) and axis:
+        whole = tv.size_of(tuple(map(tv.Atom.new, position.sizes)))
+        if context.sizes.equal(whole, tv.size_of(axis)):
+            return x.split({x.axes[dim][0]: tuple(map(tv.Atom.new, position.sizes))})
+    return x
+
+
 class MatchedPositions:
     """Source elements written to position n: those at ``atoms`` where ``test`` holds."""
 
@@ -42,7 +69,8 @@ class MatchedPositions:
         source: tv.TracedValue,
     ) -> None:
         """``source`` and ``indices`` share leading axes; the axes of x outside ``dims`` follow."""
-        x = context.with_one_index(x, *dims)
+        for n, index in zip(dims, indices, strict=True):
+            x = _split_as(context, x, n, index)
         lead = len(indices[0].axes) - (len(x.axes) - len(dims))
         kept = [n for n in range(len(x.axes)) if n not in dims]
         order = [*dims, *kept]
@@ -67,8 +95,9 @@ class MatchedPositions:
         self.source = source.node
         for i, n in zip(indices, dims, strict=True):
             at = tv.joined(back[n])
-            if i.node != at:
-                tests.append(tv.apply("==", i.node, at))
+            parts = parts_at(context, i.node, [a.size for a in back[n]])
+            pairs = [(i.node, at)] if parts is None else zip(parts, at.parts(), strict=True)
+            tests += [tv.apply("==", a, b) for a, b in pairs if a != b]
         tests = self._without_own_positions(context, tests)
         self.test = conjunction(tests)
 
@@ -102,6 +131,18 @@ class MatchedPositions:
             return tv.TracedNumber(True)
         return reduced("any", self.atoms, self.test) if self.atoms else self.test
 
+    def is_unique(self, context: Context) -> bool:
+        """True if at most one element matches, as one j of order[n,j] == e by a sort along j."""
+        own = tv.Position(self.atoms[0])
+        for test in _all_tests(context, self.test) if len(self.atoms) == 1 else ():
+            match test:
+                case tv.TracedApply("==", (tv.TracedRead(name, places), other)):
+                    rest = [*places, other]
+                    along = rest.pop(context.distinct[name]) if name in context.distinct else None
+                    if along == own and not any(own == x for e in rest for x in tv.walk(e)):
+                        return True
+        return False
+
     def put(self, node: tv.TracedNode) -> tv.TracedValue:
         return tv.TracedValue(self.axes, node, self.kind)
 
@@ -132,7 +173,9 @@ class MatchedPositions:
 
 
 def _named_position(context: Context, index: tv.TracedValue) -> tv.TracedValue:
-    plain = isinstance(tv.lifted_mask(index)[1].node, tv.TracedRead | tv.Position | tv.TracedNumber)
+    plain = isinstance(
+        tv.lifted_mask(index)[1].node, tv.TracedRead | tv.Position | tv.Joined | tv.TracedNumber
+    )
     index = index if plain else context.named(index, "index")
     return index.fresh()
 
@@ -256,30 +299,45 @@ def scatter(
     found = _match_elements(context, x, dim, index, context.value(source))
     if reduce is not None:
         return found.by(_KINDS[reduce], True)
-    return _put_unique(found, _differ(context, index, x.place_of(dim)))
+    return _put_unique(context, found)
 
 
-def _differ(context: Context, index: tv.TracedValue, dim: int) -> bool:
-    """True if the positions along an axis are known to differ, as those of a sort."""
-    match index.node:
-        case tv.TracedRead(name, places) if name in context.distinct:
-            return places[context.distinct[name]] == tv.joined(index.axes[dim])
-    return False
+def _all_tests(context: Context, test: tv.TracedNode | None) -> list[tv.TracedNode]:
+    """Return the tests that hold where one holds, those of named masks too."""
+    match test:
+        case tv.TracedApply("and", (a, b)):
+            return [*_all_tests(context, a), *_all_tests(context, b)]
+        case tv.TracedRead(name, places):
+            for e in context.equations:
+                if e.name == name and e.kind == "bool":
+                    axes = [axis for axis in e.axes if axis]
+                    parts = [p.parts() or (p,) for p in places]
+                    if [*map(len, axes)] == [*map(len, parts)]:
+                        inner = dict(zip(chain(*axes), chain(*parts), strict=True))
+                        return _all_tests(context, tv.substituted(e.body, inner))
+    return [] if test is None else [test]
 
 
 _OTHER_MASK = "a write of values selected by another mask is not supported; use torch.where"
 
 
-def _put_unique(found: MatchedPositions, is_unique: bool = False) -> tv.TracedValue:
+def _put_unique(
+    context: Context, found: MatchedPositions, is_unique: bool = False
+) -> tv.TracedValue:
     """Write the values; at most one may match each position, as is known if ``is_unique``."""
     if found.test is None and not found.atoms:
         return found.put(found.source)
     if found.atoms and any(
         isinstance(n, tv.TracedRead | tv.Position | tv.TracedReduce) for n in tv.walk(found.source)
     ):
-        if not is_unique:
+        if not is_unique and not found.is_unique(context):
             raise unread(_REPEATED)
-        return found.by("any" if found.kind == "bool" else "sum", False)
+        kind = "any" if found.kind == "bool" else "sum"
+        match found.source:
+            case tv.TracedApply("+", (old, added)) if old == found.base and kind == "sum":
+                # y[i] += x
+                return found.put(old + reduced(kind, found.atoms, added, found.test))
+        return found.by(kind, False)
     return found.put(where(found.any(), found.source, found.base))
 
 
@@ -319,8 +377,7 @@ def index_put(
     found = MatchedPositions(context, x.fresh(), dims, places, values)
     if accumulate:
         return found.by("sum", True)
-    differ = len(given) == len(given[0][1].axes) == 1 and _differ(context, given[0][1], 0)
-    return _put_unique(found, differ or _are_distinct(held))
+    return _put_unique(context, found, _are_distinct(held))
 
 
 def _is_from_start(held: Any) -> bool:

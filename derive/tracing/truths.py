@@ -169,6 +169,8 @@ def _statements_of_version(
 
 _MOST_TESTS = 6
 """The truth tests of one call that may choose."""
+_MOST_MASKS = 32
+"""The masks of one call of which it is tested whether they hold anywhere."""
 _MOST_WAYS = 16
 """The ways through a call that are traced."""
 
@@ -193,26 +195,40 @@ def on_all_paths(
         told.setdefault((a.code, a.line), []).append(a.holds)
     versions = [*map(writes, inputs)]
     ways: list[Sequence[bool]] = []
+    run = partial(_run_along, call, told, inputs)
 
     def explored(path: Sequence[bool]) -> Any:
         ways.append(path)
         if len(ways) > _MOST_WAYS:
             raise _depends(f"there are more than {_MOST_WAYS} ways through its branches")
-        made, asked = _run_along(call, told, path, inputs)
+        made, asked = run(path)
+        if len(asked) > len(path) and [*map(writes, inputs)] != versions:
+            raise _depends("one of the branches changes an argument")
+        if any(t.mask is not None for t in asked[len(path) :]):
+
+            def left_out(nowhere: Sequence[int]) -> tuple[Any, Sequence[_Test]]:
+                other, own = run(path, frozenset(nowhere))
+                return other, own[len(path) :]
+
+            # Run again: sizes that were found equal have one symbol now.
+            made, asked = run(path)
+            if _is_without_choice(made, asked[len(path) :], left_out, inputs[0].fake_mode):
+                has_branches.append(True)
+                return made
         for n in reversed(range(len(path), len(asked))):
-            if [*map(writes, inputs)] != versions:
-                raise _depends("one of the branches changes an argument")
-            other = explored([*path, *[True] * (n - len(path)), False])
-            truth, place = asked[n]
+            test = asked[n]
+            has_branches.append(True)
+            answered = [t.holds for t in asked[len(path) : n]]
+            other = explored([*path, *answered, not test.holds])
             raising = [isinstance(x, _Raised) for x in (made, other)]
             if not any(raising):
-                made = _either(truth, made, other, inputs[0].fake_mode)
+                pair = (made, other) if test.holds else (other, made)
+                made = _either(test.truth, *pair, inputs[0].fake_mode)
             elif not all(raising):
                 made = other if raising[0] else made
-                assumed = replace(place, holds=raising[1])
+                assumed = replace(test.place, holds=test.holds != raising[0])
                 if assumed not in answers:
                     answers.append(assumed)
-            has_branches.append(True)
         return made
 
     has_branches: list[bool] = []
@@ -222,6 +238,38 @@ def on_all_paths(
     return made, any(has_branches)
 
 
+def _is_without_choice(
+    made: Any, asked: Sequence[_Test], left_out: Callable[..., Any], mode: Any
+) -> bool:
+    """True if tests of masks leave out only what does nothing where these hold nowhere.
+
+    The result is the same without the work for each mask alone, and for the first of them, the
+    first two, and so on. No other test may choose in any of these ways.
+    """
+    if any(t.mask is None for t in asked):
+        return False
+    masks = [*dict.fromkeys(t.mask for t in asked if t.mask is not None)]
+    some = [[m] for m in masks] + [masks[:n] for n in range(2, len(masks) + 1)]
+    for nowhere in some:
+        other, own = left_out(nowhere)
+        if not {t.mask for t in own} <= {*masks} or not _are_alike(made, other, nowhere, mode):
+            return False
+    return True
+
+
+def _are_alike(one: Any, other: Any, masks: Sequence[int], mode: Any) -> bool:
+    """True if two results are equal where masks hold nowhere."""
+    (a, form), (b, other_form) = tree_flatten(one), tree_flatten(other)
+    shapes = [[str(tuple(getattr(x, "shape", ()))) for x in leaves] for leaves in (a, b)]
+    if form != other_form or shapes[0] != shapes[1]:
+        return False
+    pair = (map(mode.number, leaves) for leaves in (a, b))
+    counts = (mode.selectors[m].nonzero_memo for m in masks if m in mode.selectors)
+    symbols = [n.node.expr for n in counts if n is not None]
+    alike: bool = mode.values.are_alike(*pair, masks, symbols)
+    return alike
+
+
 @dataclass(frozen=True)
 class _Raised:
     """The result of a path whose last truth test raises an error."""
@@ -229,20 +277,33 @@ class _Raised:
     error: Exception
 
 
+@dataclass(frozen=True)
+class _Test:
+    """A truth that is tested, where, and the answer."""
+
+    truth: Any
+    place: Answer
+    holds: bool
+    mask: int | None
+    """The mask of which it is tested whether it holds anywhere."""
+
+
 def _run_along(
     call: Callable[[], Any],
     told: Mapping[Any, list[bool]],
-    path: Sequence[bool],
     inputs: Sequence[Any],
-) -> tuple[Any, list[tuple[Any, Answer]]]:
-    """Return (the result, the tensors tested and where) with these answers, True after them.
+    path: Sequence[bool],
+    nowhere: frozenset[int] = frozenset(),
+) -> tuple[Any, list[_Test]]:
+    """Return (the result, the tests) with these answers; after them, the usual ones.
 
-    A tensor that is tested again has the same answer.
+    That is True, or that a mask holds somewhere, if it is none of ``nowhere``. A tensor that is
+    tested again has the same answer.
     """
-    asked: dict[int, tuple[Any, Answer]] = {}
+    asked: dict[int, _Test] = {}
     last: list[Answer] = []
     left = {site: [*holds] for site, holds in told.items()}
-    counts = _Ranges()
+    counts, mode = _Ranges(), inputs[0].fake_mode
 
     def answer(plain: Any, frame: Any, x: Any) -> bool:
         if holds := left.get((frame.f_code, frame.f_lineno)):
@@ -252,13 +313,17 @@ def _run_along(
             return implied
         if truth is None or plain.func.__name__ in ("allclose", "equal"):
             return bool(plain())
-        number = inputs[0].fake_mode.number(truth)
+        number = mode.number(truth)
         place = Answer(True, frame.f_code, frame.f_code.co_filename, frame.f_lineno)
-        if number not in asked and len(asked) == _MOST_TESTS:
-            raise _depends(f"it tests more than {_MOST_TESTS} truths", place)
-        asked.setdefault(number, (truth, place))
-        n = [*asked].index(number)
-        found = path[n] if n < len(path) else True
+        if number not in asked:
+            mask, of_nothing = mode.values.test_of(number) or (None, False)
+            alike = sum((t.mask is None) == (mask is None) for t in asked.values())
+            if alike == (_MOST_TESTS if mask is None else _MOST_MASKS):
+                raise _depends(f"it tests more than {alike} truths", place)
+            n = len(asked)
+            found = path[n] if n < len(path) else of_nothing == (mask in nowhere)
+            asked[number] = _Test(truth, place, found, mask)
+        found = asked[number].holds
         last[:] = [replace(place, holds=not found)]
         counts.add(x, found)
         return found
@@ -276,8 +341,10 @@ def _run_along(
 def _as_tensor(x: Any, inputs: Sequence[Any], frame: Any) -> Any:
     """Return a truth without axes that is tested; None of one of sizes that masks do not select."""
     if isinstance(x, torch.Tensor):
-        whole = x.numel() == 1
-        return (x.reshape(()) if x.dtype == torch.bool else x.reshape(()) != 0) if whole else None
+        if x.numel() != 1:
+            return None
+        x = x.reshape(()) if x.dim() else x
+        return x if x.dtype == torch.bool else x != 0
     if frame.f_code.co_filename.startswith(str(Path(torch.__file__).parent)):
         return None
     mode, symbols, expr = inputs[0].fake_mode, x.node.expr.free_symbols, x.node.expr

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from derive.errors import DeriveError
 from derive.tracing.choices import conjunction, merged_where, without_dead_branches
 from derive.tracing.context import OPERATIONS, Computed, Context
-from derive.tracing.graph import SELECTIONS, Graph, held_tensor, is_write, name_of
+from derive.tracing.graph import SELECTIONS, Graph, held_tensor, is_write, name_of, storage_of
 from derive.tracing.refusals import unread
 from derive.tracing.sizes import SymbolicSizes
 from derive.tracing.values import (
@@ -56,12 +56,12 @@ class Memory:
         self.order = {node: n for n, node in enumerate(graph.nodes)}
         self._groups: dict[int, list[Any]] = {}
         for node in self.order:
-            if (held := _storage(node)) is not None:
+            if (held := storage_of(node)) is not None:
                 self._groups.setdefault(held, []).append(node)
 
     def group(self, node: Any) -> list[Any]:
         """Return all nodes that share memory with a node."""
-        return self._groups.get(_storage(node) or 0, [])
+        return self._groups.get(storage_of(node) or 0, [])
 
     def check(self, node: Any) -> None:
         """Check that a node writes into a tensor that the function made."""
@@ -80,7 +80,7 @@ class Memory:
         if self._before(node) is not None:
             return True
         parts = _storage_of_parts(node)
-        return parts is not None and parts in map(_storage, node.all_input_nodes)
+        return parts is not None and parts in map(storage_of, node.all_input_nodes)
 
     def has_gradient(self, node: Any) -> bool:
         """False if the value of a node, before writes, is computed under no_grad."""
@@ -90,7 +90,7 @@ class Memory:
 
     def is_idle(self, node: Any) -> bool:
         """True if a copy writes a part onto itself, as Python does after q[0] += 1."""
-        if name_of(node.target) != "copy_" or _storage(node.args[1]) != _storage(node):
+        if name_of(node.target) != "copy_" or storage_of(node.args[1]) != storage_of(node):
             return False
         here, there = (x.meta["val"] for x in node.args[:2])
 
@@ -110,8 +110,8 @@ class Memory:
         if node.op != "call_function":
             return None
         source = node.args[0] if node.target is operator.getitem else node
-        held = _storage(node)
-        return next((x for x in source.all_input_nodes if _storage(x) == held), None)
+        held = storage_of(node)
+        return next((x for x in source.all_input_nodes if storage_of(x) == held), None)
 
     def read_later(self, group: list[Any], node: Any) -> list[Any]:
         """Return the nodes of a group that are read after a node, with their bases."""
@@ -135,7 +135,7 @@ class Memory:
                     continue
                 return count + reads + (name_of(later.target) not in _OVER)
             count += (
-                0 if later in own or _storage_of_parts(later) in map(_storage, group) else reads
+                0 if later in own or _storage_of_parts(later) in map(storage_of, group) else reads
             )
         return count
 
@@ -312,16 +312,16 @@ def merge_masks(traced: Graph) -> None:
     for node in graph.nodes:
         key: Any = node
         if is_write(node):
-            written[_storage(node)] += 1
+            written[storage_of(node)] += 1
         elif node.op == "call_function":
             args = map_arg((node.args, node.kwargs), lambda n: numbers[n])
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            versions = (written[_storage(n)] for n in node.all_input_nodes)
+            versions = (written[storage_of(n)] for n in node.all_input_nodes)
             key = node if random else (node.target, str(args), *versions)
         numbers[node] = known.setdefault(key, node)
         if getattr(node.meta.get("val"), "dtype", None) == torch.bool:
             masks[node] = numbers[node]
-    if any(written[_storage(n)] for n in masks):
+    if any(written[storage_of(n)] for n in masks):
         return
     places = ((masks[n], traced.places.get(n.name), n.users) for n in masks)
     named = {
@@ -338,14 +338,14 @@ def fold_constants(traced: Graph) -> None:
     What the graph writes into, also through a view, is not of numbers alone.
     """
     graph, module = traced.graph, traced.graph.owning_module
-    written = {_storage(n.args[0]) for n in graph.nodes if is_write(n)}
+    written = {storage_of(n.args[0]) for n in graph.nodes if is_write(n)}
     held: dict[Any, Any] = {}
     for node in [*graph.nodes]:
         if node.op == "get_attr":
             x = held_tensor(node)
             if isinstance(x, torch.Tensor) and not hasattr(x, "fake_mode") and not x.requires_grad:
                 held[node] = x
-        elif node.op == "call_function" and _storage(node) not in written:
+        elif node.op == "call_function" and storage_of(node) not in written:
             read = node.all_input_nodes
             known = bool(read) or name_of(node.target) in _TRIANGLES
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
@@ -370,12 +370,6 @@ def fold_constants(traced: Graph) -> None:
 _TRIANGLES = ("triu_indices", "tril_indices")
 _FEW = 64
 """The elements of positions that are computed of numbers."""
-
-
-def _storage(node: Any) -> int | None:
-    """Return the id of a tensor's storage, the same for all its views."""
-    made: Any = getattr(node, "meta", {}).get("val")
-    return int(made.untyped_storage()._cdata) if hasattr(made, "untyped_storage") else None
 
 
 def _storage_of_parts(node: Any) -> int | None:
@@ -420,9 +414,9 @@ def computed_inputs(graph: Graph, results: Mapping[str, Computed]) -> ComputedIn
         return ComputedInputs()
     wanted, read = {r.node for r in results.values()}, set[int | None]()
     for node in reversed(graph.graph.nodes):
-        if node in wanted or (is_write(node) and _storage(node) in read):
+        if node in wanted or (is_write(node) and storage_of(node) in read):
             wanted |= {node, *node.all_input_nodes}
-            read |= {*map(_storage, node.all_input_nodes)} - {None}
+            read |= {*map(storage_of, node.all_input_nodes)} - {None}
     made, copies, outputs = torch.fx.Graph(), dict[Any, Any](), dict[str, Any]()
     for node in graph.graph.nodes:
         if node not in wanted and name_of(node.target) not in ("_enter_autocast", "_exit_autocast"):

@@ -121,7 +121,7 @@ READ = [
     (
         experts,
         (r(4, 3), BEST, r(2, 3, 3)),
-        "where(kept2[n], index_put[n,c] + h2[n,c]*sigmoid(h2[n,c]), index_put[n,c])",
+        "where(kept2[n], y[n,c] + h2[n,c]*sigmoid(h2[n,c]), y[n,c])",
     ),
     (two_experts, (r(4, 3), HOT, r(2, 3, 3)), "+ sum[t | kept2[t,n]](h2[n,c]*w[1,t,0])"),
     (places, (r(3, 5), MASK), "where(m[c], x[n,c]*2 + c, x[n,c])"),

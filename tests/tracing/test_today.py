@@ -167,6 +167,32 @@ def depths(x, w, u, chosen):
     return x.scatter_add(1, every, F.silu(x.gather(1, every) @ u) * gate[..., None])
 
 
+def experts(x, gate, w):
+    """Tokens are sent to the experts of their two largest scores."""
+    flat = x.view(-1, x.shape[-1])
+    weights, index = torch.topk((flat @ gate).softmax(-1), 2)
+    y = torch.zeros_like(flat)
+    for e in range(len(w)):
+        token, place = torch.where(index == e)
+        if token.numel() == 0:
+            continue
+        y[token] += F.silu(flat[token] @ w[e]) * weights[token, place, None]
+    return y.view_as(x)
+
+
+def experts_by_masks(x, gate, w):
+    flat = x.view(-1, x.shape[-1])
+    weights, index = torch.topk((flat @ gate).softmax(-1), 2)
+    masks = F.one_hot(index, gate.shape[1]).permute(2, 1, 0)
+    y = torch.zeros_like(flat)
+    for e in range(len(w)):
+        place, token = torch.where(masks[e])
+        if token.shape[0] > 0:
+            made = F.silu(flat[None, token].reshape(-1, flat.shape[1]) @ w[e])
+            y.index_add_(0, token, made * weights[token, place, None])
+    return y.reshape(x.shape)
+
+
 def adapted(x, w, a, b, m):
     """A layer of DoRA: directions with a low-rank change, lengths of their own."""
     v = w + b @ a * (4.0 / a.shape[0])
@@ -394,3 +420,10 @@ def test_joined_sizes_that_are_numbers():
     torch.testing.assert_close(f(x, z), torch.cat([x, z], 1))
     with pytest.raises(derive.SpecError, match="has two sizes"):
         derive.parse(text.replace("size(k)=6", "size(k)=7"))
+
+
+@pytest.mark.parametrize("function", [experts, experts_by_masks])
+def test_each_expert_adds_to_the_tokens_that_chose_it(function):
+    op = assert_read(function, [(2, 3, 5), (5, 4), (4, 5, 5)], [(1, 2, 6), (6, 4), (4, 6, 6)])
+    assert "y2[n, t, c] = y[n, t, c] + sum[d | kept2" in str(op)
+    assert "where(any" not in str(op) and "joined" not in str(op)

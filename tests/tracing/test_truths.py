@@ -139,7 +139,7 @@ def number(x, w):
     [
         (mean_of_some, "y = where(sum[c](where(mask[c], 1, 0)) == 0, sum[c](x[c])*0, mean["),
         (difference, ")) < 2, mul, mean["),
-        (above, "mean[c, c2 | gt[c, c2] and gt2[c, c2]](losses[c, c2])"),
+        (above, "mean[c, c2 | kept[c, c2] and gt[c, c2]](losses[c, c2])"),
         (rows, ")*size(c) > 5, mean[c, c2 | gt[c]](exp("),
         (chain, "where(all["),
         (added, "where(any["),
@@ -148,7 +148,7 @@ def number(x, w):
         (told, "y = sum[c](x[c]*w[c])"),
         (twice, "y = where(some, total2, total)"),
         (checked_in_a_branch, "> 0, sum[c](exp(x[c])), sum["),
-        (refused, "y = where(max_ > 0.5, sum["),
+        (refused, "y = where(amax[k](w[k]) > 0.5, sum["),
         (share, ")/size(c) > 0.5, sum["),
         (both_counts, "y = where(sum["),
         (numbers, "where("),
@@ -174,6 +174,91 @@ def test_both_branches_are_read(function, said):
                 want = want + own[0].sum() * 0
             grads = (torch.autograd.grad(y, own, materialize_grads=True) for y in (have, want))
             torch.testing.assert_close(*grads)
+
+
+def of_classes(x, w):
+    total = 0
+    for c in range(8):
+        mask = w.round() == c
+        if mask.sum() == 0:
+            continue
+        total += ((x[mask] - c) ** 2).sum()
+    return total
+
+
+def scaled_rows(x, w):
+    y, rows = x.outer(w), torch.arange(len(x))
+    for sign in (-1, 1):
+        some = rows[w * sign > 0]
+        if some.shape[0] > 0:
+            y[some] = y[some] * 2 - y[some].mean(0)
+    return torch.where(x[:, None] > 0, y, 0).view(-1)
+
+
+def inner(x, w):
+    total, some = x.new_zeros(1), w > 0
+    if some.any():
+        rest = x[some]
+        if (rest > 1).any():
+            total = total + rest[rest > 1].sum()
+    return total
+
+
+def chosen(x, w):
+    large = w > 1
+    if not large.any():
+        return x * 3, x.new_zeros(())
+    return torch.where(large, -x, x) * 3, -x[large].sum()
+
+
+@pytest.mark.parametrize("function", [of_classes, scaled_rows, inner, chosen])
+def test_what_only_skips_work_on_an_empty_selection_is_no_branch(function):
+    op = derive.read_torch(function, X, W)
+    assert "where(any" not in str(op) and "== 0," not in str(op)
+    assert_alike_where_masks_are_empty(function, derive.load(op))
+
+
+def present(x, w):
+    """A class that is not there is not counted."""
+    total = count = 0
+    for c in (1, 3):
+        if (mask := w == c).any():
+            total, count = total + x[mask].sum(), count + 1
+    return total / max(count, 1)
+
+
+def listed(x, w):
+    """Without any, the result is another, as it is with one of the two or both."""
+    parts = [x[w == c].sum() for c in (1, 3) if (w == c).any()]
+    return sum(parts) if parts else x.sum()
+
+
+def after_another(x, w):
+    """Where none is above 0, the second test decides."""
+    some = w > 0
+    if some.any():
+        x = torch.where(some, x, 0 * x)
+    return x[some].sum() if (w < 0).any() else x.sum() * 5
+
+
+@pytest.mark.parametrize("function", [present, listed, after_another])
+def test_what_does_more_than_to_skip_is_a_branch(function):
+    op = derive.read_torch(function, X, W)
+    assert "where(any" in str(op)
+    assert_alike_where_masks_are_empty(function, derive.load(op))
+
+
+def assert_alike_where_masks_are_empty(function, read):
+    for w in (W, -W, W.abs(), -W.abs(), W * 0 + 1, W * 0 + 3, torch.tensor([1.0, 3, 0, 3, -1])):
+        own = [t.to(X.dtype).clone().requires_grad_() for t in (X, w)]
+        want, have = (f(*own) for f in (function, read))
+        want, have = ([*y] if isinstance(y, tuple) else [torch.as_tensor(y)] for y in (want, have))
+        torch.testing.assert_close(have, [y.to(X.dtype) for y in want])
+        if any(y.requires_grad for y in want):
+            total = (sum(y.sum() for y in made) + 0 * own[0].sum() for made in (have, want))
+            torch.testing.assert_close(
+                *(torch.autograd.grad(y, own, materialize_grads=True) for y in total)
+            )
 
 
 def test_a_check_in_a_branch_is_assumed():

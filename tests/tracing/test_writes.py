@@ -189,7 +189,7 @@ READ = [
     (
         experts,
         (r(7, 4), r(4, 2), r(2, 4, 4)),
-        "where(m2[n], index_put[n,c] + sum[c2](x[n,c2]*w[1,c2,c])*p[n,1], index_put",
+        "where(m2[n], y[n,c] + sum[c2](x[n,c2]*w[1,c2,c])*p[n,1], y[n,c])",
     ),
     (rows_added_to, (r(4, 3), ODD, r(3)), "where(m[n], x[n,c] + square(v[c]), x[n,c])"),
     (rows_added_to, (r(2, 4, 3), ODD.repeat(2, 1), r(3)), "where(m[n,t], x[n,t,c] + square(v[c])"),
