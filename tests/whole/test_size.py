@@ -8,7 +8,7 @@ from kit.command import ROOT
 from kit.each import each_row
 
 LIMITS = {
-    "derive": 89_300,
+    "derive": 89_700,
     "derive/algebra": 4_700,
     "derive/auditing": 7_200,
     "derive/blocks": 600,
@@ -28,9 +28,9 @@ LIMITS = {
     "derive/reports": 1_700,
     "derive/show": 2_300,
     "derive/site": 2_100,
-    "derive/tracing": 12_200,
+    "derive/tracing": 12_600,
     "templates": 2_200,
-    "tests": 72_000,
+    "tests": 72_200,
 }
 """Lines of Python and of specs, blank ones and docstrings included, rounded up to hundreds."""
 
