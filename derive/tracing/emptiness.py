@@ -102,10 +102,18 @@ class Values:
         return (number, operator.pos) if is_truth else None
 
     def are_alike(
-        self, one: Iterable[int], other: Iterable[int], masks: Iterable[int], counts: Iterable[Any]
+        self,
+        one: Iterable[int],
+        other: Iterable[int],
+        masks: Iterable[int],
+        counts: Iterable[Any],
+        left: Mapping[int, int],
     ) -> bool:
-        """True if values are equal where masks, of which these are the counts, hold nowhere."""
-        found = _WhereEmpty(self, frozenset(masks), dict.fromkeys(counts, 0))
+        """True if values are equal where masks, of which these are the counts, hold nowhere.
+
+        ``left`` has other values to take in place of some.
+        """
+        found = _WhereEmpty(self, frozenset(masks), dict.fromkeys(counts, 0), left)
         return [*map(found.of, one)] == [*map(found.of, other)]
 
 
@@ -115,8 +123,14 @@ _EMPTY, _ZERO, _NOWHERE = -1, -2, -3
 class _WhereEmpty:
     """The values of a trace where masks hold nowhere; equal ones have one number."""
 
-    def __init__(self, values: Values, masks: frozenset[int], counts: Mapping[Any, int]) -> None:
-        self._values, self._masks, self._counts = values, masks, counts
+    def __init__(
+        self,
+        values: Values,
+        masks: frozenset[int],
+        counts: Mapping[Any, int],
+        left: Mapping[int, int],
+    ) -> None:
+        self._values, self._masks, self._counts, self._left = values, masks, counts, left
         self._known: dict[int, int] = {}
         self._numbers: dict[Any, int] = {}
 
@@ -126,11 +140,14 @@ class _WhereEmpty:
             if (n := left.pop()) not in wanted and n not in self._known:
                 wanted.add(n)
                 left += self._values.made[n].args if n in self._values.made else ()
+                left += [self._left[n]] if n in self._left else []
         for n in sorted(wanted):  # arguments have lower numbers
             self._known[n] = self._made(n)
         return self._known[number]
 
     def _made(self, number: int) -> int:
+        if number in self._left:
+            return self._known[self._left[number]]
         made = self._values.made.get(number)
         dtype, sizes = self._values.kinds.get(number, (None, ()))
         if number in self._masks and dtype is torch.bool:

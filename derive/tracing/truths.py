@@ -21,7 +21,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from derive.errors import DeriveError
 from derive.tracing.sizes import substitute_symbols
+from derive.tracing.terms import as_terms
 
 
 @dataclass(frozen=True)
@@ -204,17 +205,16 @@ def on_all_paths(
         made, asked = run(path)
         if len(asked) > len(path) and [*map(writes, inputs)] != versions:
             raise _depends("one of the branches changes an argument")
-        if any(t.mask is not None for t in asked[len(path) :]):
+        if len(asked) > len(path):
 
-            def left_out(nowhere: Sequence[int]) -> tuple[Any, Sequence[_Test]]:
-                other, own = run(path, frozenset(nowhere))
+            def again(flipped: frozenset[int], sums: Any) -> tuple[Any, Sequence[_Test]]:
+                other, own = run(path, flipped, sums)
                 return other, own[len(path) :]
 
-            # Run again: sizes that were found equal have one symbol now.
-            made, asked = run(path)
-            if _is_without_choice(made, asked[len(path) :], left_out, inputs[0].fake_mode):
+            # It runs again: sizes that were found equal have one symbol now.
+            if (found := as_terms(again, inputs[0].fake_mode)) is not None:
                 has_branches.append(True)
-                return made
+                return found
         for n in reversed(range(len(path), len(asked))):
             test = asked[n]
             has_branches.append(True)
@@ -238,38 +238,6 @@ def on_all_paths(
     return made, any(has_branches)
 
 
-def _is_without_choice(
-    made: Any, asked: Sequence[_Test], left_out: Callable[..., Any], mode: Any
-) -> bool:
-    """True if tests of masks leave out only what does nothing where these hold nowhere.
-
-    The result is the same without the work for each mask alone, and for the first of them, the
-    first two, and so on. No other test may choose in any of these ways.
-    """
-    if any(t.mask is None for t in asked):
-        return False
-    masks = [*dict.fromkeys(t.mask for t in asked if t.mask is not None)]
-    some = [[m] for m in masks] + [masks[:n] for n in range(2, len(masks) + 1)]
-    for nowhere in some:
-        other, own = left_out(nowhere)
-        if not {t.mask for t in own} <= {*masks} or not _are_alike(made, other, nowhere, mode):
-            return False
-    return True
-
-
-def _are_alike(one: Any, other: Any, masks: Sequence[int], mode: Any) -> bool:
-    """True if two results are equal where masks hold nowhere."""
-    (a, form), (b, other_form) = tree_flatten(one), tree_flatten(other)
-    shapes = [[str(tuple(getattr(x, "shape", ()))) for x in leaves] for leaves in (a, b)]
-    if form != other_form or shapes[0] != shapes[1]:
-        return False
-    pair = (map(mode.number, leaves) for leaves in (a, b))
-    counts = (mode.selectors[m].nonzero_memo for m in masks if m in mode.selectors)
-    symbols = [n.node.expr for n in counts if n is not None]
-    alike: bool = mode.values.are_alike(*pair, masks, symbols)
-    return alike
-
-
 @dataclass(frozen=True)
 class _Raised:
     """The result of a path whose last truth test raises an error."""
@@ -284,6 +252,7 @@ class _Test:
     truth: Any
     place: Answer
     holds: bool
+    about: int
     mask: int | None
     """The mask of which it is tested whether it holds anywhere."""
 
@@ -293,12 +262,13 @@ def _run_along(
     told: Mapping[Any, list[bool]],
     inputs: Sequence[Any],
     path: Sequence[bool],
-    nowhere: frozenset[int] = frozenset(),
+    flipped: frozenset[int] = frozenset(),
+    sums: Any = None,
 ) -> tuple[Any, list[_Test]]:
     """Return (the result, the tests) with these answers; after them, the usual ones.
 
-    That is True, or that a mask holds somewhere, if it is none of ``nowhere``. A tensor that is
-    tested again has the same answer.
+    That is True, or that a mask holds somewhere; it is the other about what is ``flipped``. A
+    tensor that is tested again has the same answer.
     """
     asked: dict[int, _Test] = {}
     last: list[Answer] = []
@@ -320,15 +290,17 @@ def _run_along(
             alike = sum((t.mask is None) == (mask is None) for t in asked.values())
             if alike == (_MOST_TESTS if mask is None else _MOST_MASKS):
                 raise _depends(f"it tests more than {alike} truths", place)
-            n = len(asked)
-            found = path[n] if n < len(path) else of_nothing == (mask in nowhere)
-            asked[number] = _Test(truth, place, found, mask)
+            n, about = len(asked), number if mask is None else mask
+            found = path[n] if n < len(path) else of_nothing == (about in flipped)
+            asked[number] = _Test(truth, place, found, about, mask)
         found = asked[number].holds
         last[:] = [replace(place, holds=not found)]
         counts.add(x, found)
         return found
 
-    with _bool_replaced(answer):
+    if sums is not None:
+        sums.asked = asked
+    with _bool_replaced(answer), sums or nullcontext():
         try:
             made = call()
         except Exception as error:

@@ -146,7 +146,7 @@ def number(x, w):
         (checked, "y = where(amax[c](w[c]) > 0, sum[c](x[c]), sum["),
         (caught, "where(amax["),
         (told, "y = sum[c](x[c]*w[c])"),
-        (twice, "y = where(some, total2, total)"),
+        (twice, "total2 = total + where(some, mean_, 0)"),
         (checked_in_a_branch, "> 0, sum[c](exp(x[c])), sum["),
         (refused, "y = where(amax[k](w[k]) > 0.5, sum["),
         (share, ")/size(c) > 0.5, sum["),

@@ -1,0 +1,190 @@
+"""Branches that need no tree of choices: each leaves out a term of a sum, or nothing.
+
+    for m in masks:
+        if m.any():
+            loss = loss + x[m].mean()
+
+has 2^k ways through k branches, but each only adds a term:
+
+    loss = loss + where(any m, x[m].mean(), 0)
+
+A way is compared with that of all branches, where the term goes. What is true of each branch alone,
+and of the first, the first two and so on, is taken to be true of all; the spec is checked with data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+_ADDED = frozenset("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __isub__".split())
+
+
+class Test(Protocol):
+    """A truth that is tested, and the answer in the way that all others are compared with."""
+
+    @property
+    def truth(self) -> Any: ...
+    @property
+    def holds(self) -> bool: ...
+    @property
+    def mask(self) -> int | None: ...
+    @property
+    def about(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """An addition of a call: the numbers of the result and of what it adds."""
+
+    made: int
+    given: tuple[int, ...]
+    is_difference: bool
+    is_write: bool
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """That the n-th addition is left out: what argument ``place`` of the ``first`` one is, stays."""
+
+    n: int
+    first: int
+    place: int
+
+
+class Sums(TorchFunctionMode):
+    """The additions of a call in order; some are chosen by a test, which they have the number of."""
+
+    def __init__(self, mode: Any, chosen: Mapping[int, tuple[_Choice, int]] | None = None) -> None:
+        self.found: list[_Sum] = []
+        self.asked: Mapping[int, Test] = {}
+        self._mode, self._chosen = mode, chosen or {}
+        self._args: list[Sequence[Any]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        if name not in _ADDED or len(args) != 2 or kwargs:
+            return func(*args, **kwargs or {})
+        n = len(self.found)
+        choice, about = self._chosen.get(n, (None, None))
+        test = next((t for t in self.asked.values() if t.about == about), None)
+        term = None if choice is None or choice.first < n else 1 - choice.place
+        if test is not None and term is not None and isinstance(args[term], torch.Tensor):
+            args = [*args[:term], _either(test, args[term], 0), *args[term + 1 :]]
+            choice = None
+        given = tuple(map(self._mode.number, args))
+        self._args.append(args)
+        made = func(*args)
+        if test is not None and choice is not None:
+            made = _either(test, made, self._args[choice.first][choice.place])
+        is_write = name.startswith("__i") or name.endswith("d_") or name == "sub_"
+        self.found.append(_Sum(self._mode.number(made), given, "sub" in name, is_write))
+        return made
+
+
+def _either(test: Test, value: Any, rest: Any) -> Any:
+    """Return the value where a test has its answer, else the rest."""
+    return torch.where(test.truth, *((value, rest) if test.holds else (rest, value)))
+
+
+def as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
+    """Return the result of a call whose tests each leave out a term or nothing; None of others.
+
+    ``run(flipped, sums)`` returns the result and the tests, with the other answer to some.
+    """
+    _, asked = run(frozenset(), None)
+    usual, others = frozenset[int](), frozenset(t.about for t in asked if t.mask is None)
+    for answers in dict.fromkeys((usual, others)):
+        made = _as_terms(lambda own, sums, answers=answers: run(answers ^ own, sums), mode)
+        if made is not None:
+            return made
+    return None
+
+
+def _as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
+    sums = Sums(mode)
+    made, asked = run(frozenset(), sums)
+    tests = {t.about: t for t in asked}
+    chosen: dict[int, _Choice] = {}
+
+    def is_alike(other: Any, own: Sequence[int], choices: Iterable[_Choice]) -> bool:
+        left = {sums.found[c.n].made: sums.found[c.first].given[c.place] for c in choices}
+        masks = [m for about in own if (m := tests[about].mask) is not None]
+        return _are_alike(made, other, masks, left, mode)
+
+    every = [*tests]
+    for own in [(about,) for about in every] + [(*every[:n],) for n in range(2, len(every) + 1)]:
+        other, asked = run(frozenset(own), None)
+        if not {t.about for t in asked} <= tests.keys():
+            return None
+        if is_alike(other, own, [chosen[about] for about in own if about in chosen]):
+            continue
+        if len(own) > 1:
+            return None
+        choices = _choices(sums.found, made, other, mode)
+        found = next((c for c in choices if is_alike(other, own, [c])), None)
+        if found is None or found.n in {c.n for c in chosen.values()}:
+            return None
+        chosen[own[0]] = found
+    if not chosen:
+        return made
+    return run(frozenset(), Sums(mode, {c.n: (c, about) for about, c in chosen.items()}))[0]
+
+
+_MOST = 3
+"""The additions of one term, as of loss + 1 - x."""
+
+
+def _choices(found: Sequence[_Sum], made: Any, other: Any, mode: Any) -> Iterator[_Choice]:
+    """Yield the additions that only the first of two results has, and what may stay of each.
+
+    Without the term, the dtype and the sizes stay, as those of a sum that starts at the number 0.
+    """
+    kinds, numbers = mode.values.kinds, mode.values.numbers
+    mine, others = (_reached(map(mode.number, tree_leaves(x)), mode) for x in (made, other))
+    for n, x in enumerate(found):
+        for first, place in _starts(found, n) if x.made in mine - others else ():
+            kept = found[first].given[place]
+            is_start = numbers.get(kept) == 0 and not kinds[x.made][1]
+            is_term = first == n and x.given[1 - place] in kinds
+            if (is_start or kinds.get(kept) == kinds[x.made]) and (is_term or not x.is_write):
+                yield _Choice(n, first, place)
+
+
+def _starts(found: Sequence[_Sum], n: int, most: int = _MOST) -> Iterator[tuple[int, int]]:
+    """Yield the arguments that an addition, and those before it in a chain, add to."""
+    for place in (0,) if found[n].is_difference else (0, 1):
+        yield n, place
+        before = [k for k in range(n) if found[k].made == found[n].given[place]]
+        if before and most > 1 and not found[before[-1]].is_write:
+            yield from _starts(found, before[-1], most - 1)
+
+
+def _reached(numbers: Iterable[int], mode: Any) -> set[int]:
+    """Return the numbers of the values that these are made of, with their own."""
+    found, left = set[int](), [*numbers]
+    while left:
+        if (n := left.pop()) not in found:
+            found.add(n)
+            left += mode.values.made[n].args if n in mode.values.made else ()
+    return found
+
+
+def _are_alike(
+    one: Any, other: Any, masks: Sequence[int], left: Mapping[int, int], mode: Any
+) -> bool:
+    """True if two results are equal where masks hold nowhere, with values in place of some."""
+    (a, form), (b, other_form) = tree_flatten(one), tree_flatten(other)
+    shapes = [[str(tuple(getattr(x, "shape", ()))) for x in leaves] for leaves in (a, b)]
+    if form != other_form or shapes[0] != shapes[1]:
+        return False
+    pair = (map(mode.number, leaves) for leaves in (a, b))
+    counts = (mode.selectors[m].nonzero_memo for m in masks if m in mode.selectors)
+    symbols = [n.node.expr for n in counts if n is not None]
+    alike: bool = mode.values.are_alike(*pair, masks, symbols, left)
+    return alike
