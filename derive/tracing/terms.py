@@ -9,7 +9,7 @@ has 2^k ways through k branches, but each only adds a term:
     loss = loss + where(any m, x[m].mean(), 0)
 
 A way is compared with that of all branches, where the term goes. What is true of each branch alone,
-and of the first, the first two and so on, is taken to be true of all; the spec is checked with data.
+and of the first, the first two and so on, is taken to be true of all, and is checked with data.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Choice:
-    """That the n-th addition is left out: what argument ``place`` of the ``first`` one is, stays."""
+    """The n-th addition is left out: argument ``place`` of the ``first`` one stays."""
 
     n: int
     first: int
@@ -58,7 +58,7 @@ class _Choice:
 
 
 class Sums(TorchFunctionMode):
-    """The additions of a call in order; some are chosen by a test, which they have the number of."""
+    """The additions of a call in order; some are chosen by a test, with what it is about."""
 
     def __init__(self, mode: Any, chosen: Mapping[int, tuple[_Choice, int]] | None = None) -> None:
         self.found: list[_Sum] = []
