@@ -175,8 +175,10 @@ class Subject:
 
     def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run the forward or the reference with torch operations under autograd."""
-        if self.copied:
-            args = [a.clone() if is_float(a) else a for a in args]
+        # What has no gradient may be overwritten, unnoticed by autograd.
+        args = [
+            a.clone() if is_float(a) and (self.copied or not a.requires_grad) else a for a in args
+        ]
         with same_draws(), torch.enable_grad():
             if self.reference is not None:
                 return tensors_of(self.reference(*args))

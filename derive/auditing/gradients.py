@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,7 +114,8 @@ def outcome(
     every, made.doubt = right_gradients(subject, args, cotangents) if right is None else right
     made.right = {n: g for n, g in every.items() if wanted is None or n in wanted}
     try:
-        _run_and_pull(subject, made, wanted, copied or subject.copied)
+        with _restored(args) as before:
+            _run_and_pull(subject, made, wanted, copied or subject.copied, before)
     except Exception as error:
         made.error = error_line(error)
     return made
@@ -125,10 +127,13 @@ def error_line(error: Exception) -> str:
 
 
 def _run_and_pull(
-    subject: Subject, made: Outcome, wanted: Sequence[int] | None, copied: bool
+    subject: Subject,
+    made: Outcome,
+    wanted: Sequence[int] | None,
+    copied: bool,
+    before: Mapping[int, Any],
 ) -> None:
     leaves = leaves_of(subject, made.args, wanted)
-    before = {n: a.detach().clone() for n, a in enumerate(made.args) if is_float(a)}
     outputs = subject.applied(with_leaves(made.args, leaves, copied))
     pairs = differentiated(outputs, made.cotangents)
     if not pairs:
@@ -156,6 +161,18 @@ def _run_and_pull(
     made.changed, made.state = tuple(changed), tuple(state)
     if not changed and not subject.once:
         made.changed = _compare_second_call(subject, made, outputs, pairs[0][0].grad_fn)
+
+
+@contextmanager
+def _restored(args: Sequence[Any]) -> Iterator[dict[int, Any]]:
+    """Yield copies of the arguments, which have their values again at the end."""
+    before = {n: a.detach().clone() for n, a in enumerate(args) if is_float(a)}
+    try:
+        yield before
+    finally:
+        for n, old in before.items():
+            if not _equal_with_nan(old, args[n].detach()):
+                args[n].detach().copy_(old)
 
 
 def _engine_gradients(

@@ -375,13 +375,17 @@ class Audit:
         right = made.right[n]
         if bool(right.nan_to_num(1).any()) or n in self.subject.owned:
             return False
-        other = torch.randn_like(made.args[n]) + 3 * made.args[n] + 1
-        changed = tuple(other if k == n else a for k, a in enumerate(made.args))
+        large = torch.randn_like(made.args[n]) + 3 * made.args[n].abs() + 1
         try:
-            before, after = self.subject.own(made.args), self.subject.own(changed)
-            return all(
-                torch.equal(a, b) for a, b in zip(before, after, strict=True) if is_tensor(a)
-            )
+            before = self.subject.own(made.args)
+            # Of one sign, a comparison may not change.
+            for other in (large, -large):
+                changed = tuple(other if k == n else a for k, a in enumerate(made.args))
+                after = self.subject.own(changed)
+                pairs = zip(before, after, strict=True)
+                if not all(torch.equal(a, b) for a, b in pairs if is_tensor(a)):
+                    return False
+            return True
         except Exception:
             return False
 

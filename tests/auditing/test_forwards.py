@@ -404,3 +404,22 @@ def test_a_gradient_of_a_forward_with_a_detached_part_is_explained():
     assert not report.right
     assert all("gradient of forward, which detaches a part" in row.wrong for row in report.rows)
     assert derive.audit(LogRatio, *given, reference=log_ratio).right
+
+
+class ClampedInPlace(torch.autograd.Function):
+    """The forward of what it returns changes nothing more."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.clamp_(-1, 1)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_what_a_forward_writes_into_an_example_is_undone():
+    x = torch.tensor([[3.0, -0.5], [0.25, -2.0], [-5.0, 0.75]], dtype=torch.float64)
+    report = derive.audit(ClampedInPlace, x.clone())
+    assert report.verdict == "wrong" and "changed in place" in report.rows[0].wrong
