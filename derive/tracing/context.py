@@ -144,6 +144,9 @@ class Context:
         """Return the value as a read of its equation, which is added at the first call."""
         mask, plain = tv.lifted_mask(value)
         if mask is not None:
+            if self._is_at_positions(plain.node):
+                # Elsewhere the position may be none, as that of a label to ignore.
+                plain = replace(plain, node=tv.apply("where", mask, plain.node, 0))
             # The mask may be of more axes than the values.
             used = {x.atom for x in tv.walk(plain.node) if isinstance(x, tv.Position)}
             axes = tuple(tuple(a for a in axis if a in used) for axis in plain.axes)
@@ -160,6 +163,12 @@ class Context:
             self._said[said] = name
             self._stated(name, value)
         return _read_of(name, value).fresh()
+
+    def _is_at_positions(self, node: tv.TracedNode) -> bool:
+        """True if elements are read at positions that an input has."""
+        reads = (x for x in tv.walk(node) if isinstance(x, tv.TracedRead))
+        inside = (x for read in reads for place in read.positions for x in tv.walk(place))
+        return any(isinstance(x, tv.TracedRead) and x.name in self.inputs for x in inside)
 
     def named_variable(self, value: tv.TracedValue, stem: str) -> tv.TracedValue:
         """Name a value as the variable that the current statement assigns, if it does."""

@@ -11,7 +11,14 @@ from typing import Any
 import sympy
 from torch.utils._pytree import tree_leaves
 
-from derive.tracing.context import Context, Length, is_of_each_element, operation, symbol_of
+from derive.tracing.context import (
+    OPERATIONS,
+    Context,
+    Length,
+    is_of_each_element,
+    operation,
+    symbol_of,
+)
 from derive.tracing.elementwise import as_number, as_truth
 from derive.tracing.refusals import many, unread
 from derive.tracing.segments import match_positions, parts_at
@@ -187,6 +194,8 @@ def by_pieces(context: Context, f: Any, node: Any, args: Any, kwargs: Any) -> An
         # The axis of the pieces is reduced, if they are several.
         whole = reduce(partial(context.elementwise, _JOINS[name]), map(of, range(count)))
         return Pieces((with_outer_mask(whole),)) if dims else whole
+    if name == "mean" and count > 1 and not dims:
+        return _mean_of_pieces(context, count, *args, **kwargs)
     is_read = (
         name in (*_CARRIED, *_PUT) or is_of_each_element(f) or (name in _WITHIN and (dims or parts))
     )
@@ -247,6 +256,25 @@ def _concatenated_pieces(context: Context, node: Any, tensors: Sequence[Any], di
             lengths.append((values[-1].shape[dim], None))
     record_pieces(context, dim, lengths)
     return Pieces(tuple(values))
+
+
+def _mean_of_pieces(
+    context: Context, count: int, x: Pieces, *args: Any, **kwargs: Any
+) -> TracedValue:
+    """Return the sum of all pieces by the number of their elements."""
+    masks = (lifted_mask(v)[0] for v in x.values)
+    ones = (
+        replace(v, node=under_mask(mask, TracedNumber(1)))
+        for v, mask in zip(x.values, masks, strict=True)
+    )
+    sums = []
+    for own in (x, Pieces(tuple(ones))):
+        parts = (
+            OPERATIONS["sum"](context, of_piece(own, k), *args, **kwargs) for k in range(count)
+        )
+        sums.append(reduce(partial(context.elementwise, operator.add), parts))
+    made: TracedValue = context.elementwise(operator.truediv, *sums)
+    return made
 
 
 def _reduced_pieces(context: Context, f: Any, count: int, args: Any, kwargs: Any) -> TracedValue:
@@ -333,6 +361,9 @@ def index(
     given = [(n, i) for n, i in enumerate(indices) if i is not None]
     if any(i.kind == "bool" for _, i in given):
         ((n, mask), *others) = given
+        if others and not n and any(lifted_mask(i)[0] is not None for _, i in others):
+            # x[m, i[m]]: the mask stands for the positions of what it selects.
+            return index(context, x, [*_positions_where(context, mask), *indices[1:]])
         if others or (n and len(mask.axes) != 1):
             raise many()
         return first_piece(context, x, n, mask) if n else _selected(context, x, mask)
@@ -381,11 +412,16 @@ def _selected(context: Context, x: TracedValue, mask: TracedValue) -> Pieces:
 @operation("nonzero_numpy")
 def nonzero_numpy(context: Context, x: TracedValue) -> list[Pieces]:
     """Return the positions on each axis of the elements that are not 0."""
-    x = _truth(context, x)
-    found = []
-    for n in range(len(x.axes)):
-        axes = tuple(map(new_axis, x.shape))
-        found.append(_selected(context, TracedValue(axes, joined(axes[n]), "int"), x))
+    return [Pieces((x,)) for x in _positions_where(context, _truth(context, x))]
+
+
+def _positions_where(context: Context, mask: TracedValue) -> list[TracedValue]:
+    """Return the positions on each axis of what a mask selects, under the mask."""
+    found: list[TracedValue] = []
+    for n in range(len(mask.axes)):
+        axes = tuple(map(new_axis, mask.shape))
+        place = TracedValue(axes, joined(axes[n]), "int")
+        found += _selected(context, place, mask).values
     return found
 
 

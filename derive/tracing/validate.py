@@ -405,11 +405,11 @@ class Samples:
         The operation should reject these sizes; torch ends a part with its axis.
         """
         hints, sizes = self._hints, self.sizes
-        near = ({**hints, s: n} for s, h in hints.items() for n in (h // 2, 2, 2 * h) if n > 1)
+        near = ({**hints, s: n} for s, h in hints.items() for n in (h // 2, 2, 1, 2 * h) if n)
         equal = (
             {s: n if h == m else h for s, h in hints.items()}
             for m in dict.fromkeys(hints.values())
-            for n in (2, 2 * m)
+            for n in (2, 1, 2 * m)
         )
         ways = (w for w in (*near, *equal) if sizes.divides(w) and not sizes.takes(w))
         for seed, way in enumerate(islice(ways, _BEYOND)):

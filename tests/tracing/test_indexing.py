@@ -117,6 +117,13 @@ def off_diagonal(x, m):
     return s[~torch.eye(len(s)).bool()].mean()
 
 
+def focal(x, y):
+    m = y >= 0
+    picked = (lp := x.log_softmax(1))[m].gather(1, y[m][:, None]).squeeze(1)
+    return ((1 - picked.exp()) ** 2 * picked).sum() + lp.sum()
+
+
+FEW = torch.tensor([0, 2, 1, 1, 2])
 READ = [
     (
         experts,
@@ -161,12 +168,26 @@ READ = [
     (lambda x, m: (x[m] @ x[m].T).diagonal().sum(), (r(5, 3), MASK), "sum[n | m[n]](sum[c]("),
     (lambda x, m: torch.einsum("nc,nd->cd", x[m], x[m]), (r(5, 3), MASK), "sum[n | m[n]](x[n,c]*"),
     (lambda h, m: (h - h[m][:, None]).logsumexp(1).sum(), (r(5), MASK), "logsumexp[c2](h[c2] - h["),
+    (
+        lambda x, m: torch.cat([x[m], 2 * x]).mean(0),
+        (r(5, 3), MASK),
+        "/(sum[n | m[n]](1) + size(n))",
+    ),
+    (lambda x, m, i: x[m, i[m]].exp().sum(), (r(5, 3), MASK, FEW), "sum[n | m[n]](exp(x[n,i[n]]))"),
+    (focal, (r(5, 3), torch.tensor([0, -1, 2, 1, -1])), "= where(m[n], picked[n,y[n]], 0)"),
 ]
 
 
 @pytest.mark.parametrize(("function", "examples", "said"), READ)
 def test_a_sum_is_that_where_the_mask_holds(function, examples, said):
     assert said in reading(function, *examples, name="f", comments=False).text
+
+
+def test_what_stands_outside_of_the_mask_is_no_position():
+    y = torch.tensor([255, 2, -1, 1, 0])
+    f = derive.load(derive.read_torch(focal, r(5, 3), torch.tensor([0, 2, 2, 1, 0])))
+    x = r(5, 3)
+    torch.testing.assert_close(f(x, -y), focal(x, -y))
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,8 @@ def test_a_part_that_is_longer_than_its_axis_is_left_to_the_function():
     """torch ends a part with its axis; the operation reads at -1, or takes more of the axis."""
     with pytest.warns(DeriveWarning, match=r"longer than its axis: value .* at x\(2, 2\), where"):
         read_torch(last_three_summed, r(2, 6))
+    with pytest.warns(DeriveWarning, match=r"longer than its axis: value .* at x\(5, 1\)"):
+        read_torch(lambda x, m: x[m, :2].mean(0), r(5, 4), torch.arange(5) > 2)
     for function, message in (
         (last_three_summed, "a part is longer than its axis"),
         (last_three_first, "is read at .* out of range"),
