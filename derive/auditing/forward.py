@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from derive.auditing.points import cast, inner, is_float, is_tensor, random_like
+from derive.auditing.points import cast, clone_with_layout, inner, is_float, is_tensor, random_like
 from derive.check.invoke import gradients
 from derive.errors import DeriveError
 
@@ -175,10 +175,10 @@ class Subject:
 
     def plain(self, args: Sequence[Any]) -> tuple[Any, ...]:
         """Run the forward or the reference with torch operations under autograd."""
+        if self.copied:
+            args = [a.clone() if is_float(a) else a for a in args]
         # What has no gradient may be overwritten, unnoticed by autograd.
-        args = [
-            a.clone() if is_float(a) and (self.copied or not a.requires_grad) else a for a in args
-        ]
+        args = [a if not is_float(a) or a.requires_grad else clone_with_layout(a) for a in args]
         with same_draws(), torch.enable_grad():
             if self.reference is not None:
                 return tensors_of(self.reference(*args))

@@ -21,7 +21,14 @@ from derive.auditing.forward import (
     with_leaves,
 )
 from derive.auditing.isolation import none_if_raises
-from derive.auditing.points import inner, is_float, is_tensor, random_like, wide_of
+from derive.auditing.points import (
+    clone_with_layout,
+    inner,
+    is_float,
+    is_tensor,
+    random_like,
+    wide_of,
+)
 
 
 @dataclass
@@ -139,7 +146,7 @@ def _run_and_pull(
     if not pairs:
         made.given = {n: None for n in leaves}
         return
-    given = [_clone_with_layout(g) for _, g in pairs]
+    given = [clone_with_layout(g) for _, g in pairs]
     asked = _engine_gradients(leaves, [o for o, _ in pairs], given, not subject.once)
     # Clone: a second call of backward may overwrite tensors that it keeps.
     made.given = {n: None if g is None else _dense(g).detach().clone() for n, g in asked.items()}
@@ -225,7 +232,7 @@ def _call_backward(subject: Subject, made: Outcome, outputs: Sequence[Any], node
     """Call backward directly: its result, an error text, or None if it cannot be reached."""
     if getattr(node, "_forward_cls", None) is not subject.function:
         return None
-    every = [g if g is None else _clone_with_layout(g) for g in made.cotangents]
+    every = [g if g is None else clone_with_layout(g) for g in made.cotangents]
     full = [
         torch.zeros_like(o) if g is None and is_tensor(o) else g
         for o, g in zip(outputs, every, strict=False)
@@ -263,12 +270,6 @@ def with_raw(subject: Subject, made: Outcome) -> Outcome:
             if is_tensor(raw) and not made.shape_error(n):
                 made.given[n] = raw.sum_to_size(right.shape)
     return made
-
-
-def _clone_with_layout(cotangent: Any) -> Any:
-    """Copy a cotangent with its layout: clone() would materialize expanded axes."""
-    once = tuple(slice(None, 1) if not step else slice(None) for step in cotangent.stride())
-    return cotangent.detach()[once].clone().expand(cotangent.shape)
 
 
 def _equal_with_nan(a: Any, b: Any) -> bool:

@@ -66,6 +66,18 @@ def is_float(value: Any) -> bool:
     return is_tensor(value) and value.is_floating_point() and is_strided(value)
 
 
+def clone_with_layout(tensor: Any) -> Any:
+    """Copy a tensor with its strides: clone() would materialize expanded axes, and close gaps."""
+    once = tuple(slice(None, 1) if not step else slice(None) for step in tensor.stride())
+    part = tensor.detach()[once]
+    if is_plain(part):
+        part = torch.empty_strided(
+            part.shape, part.stride(), dtype=part.dtype, device=part.device
+        ).copy_(part)
+        return part.expand(tensor.shape)
+    return part.clone().expand(tensor.shape)
+
+
 def is_plain(tensor: Any) -> bool:
     """True if the tensor is no subclass, whose extra state would be lost."""
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
