@@ -551,8 +551,10 @@ def _falsified(
     large = found = False
     holds = _quick(asked, symbols)
     for values in islice(product(tried, repeat=len(symbols)), _TRIED):
+        if holds(values):
+            continue
         way = {**hints, **dict(zip(symbols, values, strict=True))}
-        if holds(values) or not fits(way) or _guard_holds(asked, way):
+        if not fits(way) or _guard_holds(asked, way):
             continue
         counts = (
             sympy.prod([sizes.value(sizes.plain(a.size), way) for a in v.atoms])
