@@ -165,10 +165,13 @@ class Context:
         return _read_of(name, value).fresh()
 
     def _is_at_positions(self, node: tv.TracedNode) -> bool:
-        """True if elements are read at positions that an input has."""
+        """True if elements are read at positions that an input has, or what is computed of it."""
+        computed = (e for e in self.equations if e.kind == "int")
+        made = {e.name for e in computed if not isinstance(e.body, tv.TracedReduce)}
+        names = (self.inputs.keys() | made) - self.distinct.keys()
         reads = (x for x in tv.walk(node) if isinstance(x, tv.TracedRead))
         inside = (x for read in reads for place in read.positions for x in tv.walk(place))
-        return any(isinstance(x, tv.TracedRead) and x.name in self.inputs for x in inside)
+        return any(isinstance(x, tv.TracedRead) and x.name in names for x in inside)
 
     def named_variable(self, value: tv.TracedValue, stem: str) -> tv.TracedValue:
         """Name a value as the variable that the current statement assigns, if it does."""

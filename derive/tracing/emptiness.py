@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,16 @@ class Values:
             number = made.args[0]
         return (number, operator.pos) if is_truth else None
 
+    def reached(self, numbers: Iterable[int], instead: Mapping[int, int] | None = None) -> set[int]:
+        """Return the values that these are made of, with themselves and those to take instead."""
+        found, left = set[int](), [*numbers]
+        while left:
+            if (n := left.pop()) not in found:
+                found.add(n)
+                left += self.made[n].args if n in self.made else ()
+                left += [instead[n]] if instead and n in instead else []
+        return found
+
     def are_alike(
         self,
         one: Iterable[int],
@@ -135,12 +145,7 @@ class _WhereEmpty:
         self._numbers: dict[Any, int] = {}
 
     def of(self, number: int) -> int:
-        wanted, left = set[int](), [number]
-        while left:
-            if (n := left.pop()) not in wanted and n not in self._known:
-                wanted.add(n)
-                left += self._values.made[n].args if n in self._values.made else ()
-                left += [self._left[n]] if n in self._left else []
+        wanted = self._values.reached([number], self._left) - self._known.keys()
         for n in sorted(wanted):  # arguments have lower numbers
             self._known[n] = self._made(n)
         return self._known[number]
@@ -180,7 +185,7 @@ class _WhereEmpty:
             return _ZERO
         if name in _VIEWS and first in (_ZERO, _NOWHERE):
             return first
-        if name in _WRITES and {_EMPTY, _NOWHERE}.intersection(args[1:]):
+        if name in _WRITES and (_EMPTY in args[1:] or self._is_at_no_place(made, args)):
             return first
         if name in ("mul", "div", "neg") and first == _ZERO:
             by = self._values.numbers.get(made.args[1], 0) if args[1:] else 1
@@ -194,6 +199,13 @@ class _WhereEmpty:
         if name in ("add", "add_") and first == _ZERO and len(args) == 2:
             return alike.get(1)
         return None
+
+    def _is_at_no_place(self, made: Made, args: Sequence[int]) -> bool:
+        """True if a write is by a mask that holds nowhere; the last tensor is what is written."""
+        if made.name.startswith("masked_fill"):
+            return args[1] == _NOWHERE
+        tensors = [a for a, m in zip(args, made.args, strict=True) if m in self._values.kinds]
+        return _NOWHERE in tensors[1:-1]
 
     def _is_like(self, number: int, other: int) -> bool:
         kinds = self._values.kinds

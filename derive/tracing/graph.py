@@ -151,9 +151,8 @@ def trace_graph(function: Callable[..., Any], tensors: Mapping[str, Any]) -> Gra
 def _erase_unused(graph: Any) -> None:
     """Erase what only ways that lead to no result compute."""
     left_out = unused(graph)
-    for node in reversed(list(graph.nodes)):
-        if node in left_out:
-            graph.erase_node(node)
+    for node in [n for n in reversed(graph.nodes) if n in left_out]:
+        graph.erase_node(node)
 
 
 def _share_repeats(graph: Any) -> None:
@@ -444,10 +443,8 @@ def _statement(traceback: Any) -> SourceStatement | None:
 
 def unused(graph: Any) -> set[Any]:
     """Return the nodes that no output depends on, and that change no tensor that is read later."""
-    live, read = set[Any](), set[int | None]()
-    for node in graph.nodes:
-        if node.op in ("placeholder", "get_attr"):
-            read.add(storage_of(node))
+    live = set[Any]()
+    read = {storage_of(n) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     for node in reversed(list(graph.nodes)):
         schema = getattr(node.target, "_schema", None)
         if schema is None:

@@ -262,16 +262,10 @@ def _mean_of_pieces(
     context: Context, count: int, x: Pieces, *args: Any, **kwargs: Any
 ) -> TracedValue:
     """Return the sum of all pieces by the number of their elements."""
-    masks = (lifted_mask(v)[0] for v in x.values)
-    ones = (
-        replace(v, node=under_mask(mask, TracedNumber(1)))
-        for v, mask in zip(x.values, masks, strict=True)
-    )
-    sums = []
+    total, sums = OPERATIONS["sum"], []
+    ones = (replace(v, node=under_mask(lifted_mask(v)[0], TracedNumber(1))) for v in x.values)
     for own in (x, Pieces(tuple(ones))):
-        parts = (
-            OPERATIONS["sum"](context, of_piece(own, k), *args, **kwargs) for k in range(count)
-        )
+        parts = (total(context, of_piece(own, k), *args, **kwargs) for k in range(count))
         sums.append(reduce(partial(context.elementwise, operator.add), parts))
     made: TracedValue = context.elementwise(operator.truediv, *sums)
     return made

@@ -51,9 +51,9 @@ def _split_as(
         return x
     x = context.with_one_index(x, dim)
     if isinstance(position, tv.Joined) and axis:
-        whole = tv.size_of(tuple(map(tv.Atom.new, position.sizes)))
-        if context.sizes.equal(whole, tv.size_of(axis)):
-            return x.split({x.axes[dim][0]: tuple(map(tv.Atom.new, position.sizes))})
+        parts = tuple(map(tv.Atom.new, position.sizes))
+        if context.sizes.equal(tv.size_of(parts), tv.size_of(axis)):
+            return x.split({x.axes[dim][0]: parts})
     return x
 
 

@@ -8,34 +8,35 @@ has 2^k ways through k branches, but each only adds a term:
 
     loss = loss + where(any m, x[m].mean(), 0)
 
-A way is compared with that of all branches, where the term goes. What is true of each branch alone,
-and of the first, the first two and so on, is taken to be true of all, and is checked with data.
+A way is compared with that of all branches, where the term goes: every one of up to 4 branches; of
+more, those without one branch, and without the first two, the first three and so on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from itertools import combinations
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-_ADDED = frozenset("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __isub__".split())
+_WRITES = frozenset("add_ __iadd__ sub_ __isub__".split())
+_ADDED = _WRITES | frozenset("add __add__ __radd__ sub __sub__".split())
 
 
-class Test(Protocol):
-    """A truth that is tested, and the answer in the way that all others are compared with."""
+@dataclass(frozen=True)
+class Test:
+    """A truth that is tested, where, the answer, and the number of what it is about."""
 
-    @property
-    def truth(self) -> Any: ...
-    @property
-    def holds(self) -> bool: ...
-    @property
-    def mask(self) -> int | None: ...
-    @property
-    def about(self) -> int: ...
+    truth: Any
+    place: Any
+    holds: bool
+    about: int
+    mask: int | None
+    """The mask of which it is tested whether it holds anywhere."""
 
 
 @dataclass(frozen=True)
@@ -63,27 +64,32 @@ class Sums(TorchFunctionMode):
     def __init__(self, mode: Any, chosen: Mapping[int, tuple[_Choice, int]] | None = None) -> None:
         self.found: list[_Sum] = []
         self.asked: Mapping[int, Test] = {}
-        self._mode, self._chosen = mode, chosen or {}
+        self.left = dict(chosen or {})
+        """What is not chosen yet; in the end, what could not be."""
+        self._mode = mode
         self._args: list[Sequence[Any]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         if name not in _ADDED or len(args) != 2 or kwargs:
             return func(*args, **kwargs or {})
-        n = len(self.found)
-        choice, about = self._chosen.get(n, (None, None))
+        n, number = len(self.found), self._mode.number
+        choice, about = self.left.get(n, (None, None))
         test = next((t for t in self.asked.values() if t.about == about), None)
-        term = None if choice is None or choice.first < n else 1 - choice.place
-        if test is not None and term is not None and isinstance(args[term], torch.Tensor):
-            args = [*args[:term], _either(test, args[term], 0), *args[term + 1 :]]
-            choice = None
-        given = tuple(map(self._mode.number, args))
+        if choice is not None and test is not None and choice.first == n:
+            if isinstance(args[term := 1 - choice.place], torch.Tensor):
+                args = [*args[:term], _either(test, args[term], 0), *args[term + 1 :]]
+                choice = None
+                del self.left[n]
+        given = tuple(map(number, args))
         self._args.append(args)
         made = func(*args)
-        if test is not None and choice is not None:
-            made = _either(test, made, self._args[choice.first][choice.place])
-        is_write = name.startswith("__i") or name.endswith("d_") or name == "sub_"
-        self.found.append(_Sum(self._mode.number(made), given, "sub" in name, is_write))
+        self.found.append(_Sum(number(made), given, "sub" in name, name in _WRITES))
+        if choice is not None and test is not None:
+            kept = self._args[choice.first][choice.place]
+            if number(kept) == self.found[choice.first].given[choice.place]:
+                made = _either(test, made, kept)
+                del self.left[n]
         return made
 
 
@@ -98,12 +104,9 @@ def as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
     ``run(flipped, sums)`` returns the result and the tests, with the other answer to some.
     """
     _, asked = run(frozenset(), None)
-    usual, others = frozenset[int](), frozenset(t.about for t in asked if t.mask is None)
-    for answers in dict.fromkeys((usual, others)):
-        made = _as_terms(lambda own, sums, answers=answers: run(answers ^ own, sums), mode)
-        if made is not None:
-            return made
-    return None
+    answers = dict.fromkeys((frozenset(), frozenset(t.about for t in asked if t.mask is None)))
+    tried = (_as_terms(lambda own, sums, a=a: run(a ^ own, sums), mode) for a in answers)
+    return next((made for made in tried if made is not None), None)
 
 
 def _as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
@@ -117,8 +120,7 @@ def _as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
         masks = [m for about in own if (m := tests[about].mask) is not None]
         return _are_alike(made, other, masks, left, mode)
 
-    every = [*tests]
-    for own in [(about,) for about in every] + [(*every[:n],) for n in range(2, len(every) + 1)]:
+    for own in _left_out([*tests]):
         other, asked = run(frozenset(own), None)
         if not {t.about for t in asked} <= tests.keys():
             return None
@@ -133,7 +135,20 @@ def _as_terms(run: Callable[..., tuple[Any, Sequence[Test]]], mode: Any) -> Any:
         chosen[own[0]] = found
     if not chosen:
         return made
-    return run(frozenset(), Sums(mode, {c.n: (c, about) for about, c in chosen.items()}))[0]
+    joined = Sums(mode, {c.n: (c, about) for about, c in chosen.items()})
+    made, _ = run(frozenset(), joined)
+    return None if joined.left else made
+
+
+_ALL = 4
+"""The tests of which all ways are compared."""
+
+
+def _left_out(every: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the tests that have the other answer in each way, one alone first."""
+    yield from combinations(every, 1)
+    for n in range(2, len(every) + 1):
+        yield from combinations(every, n) if len(every) <= _ALL else [(*every[:n],)]
 
 
 _MOST = 3
@@ -146,7 +161,8 @@ def _choices(found: Sequence[_Sum], made: Any, other: Any, mode: Any) -> Iterato
     Without the term, the dtype and the sizes stay, as those of a sum that starts at the number 0.
     """
     kinds, numbers = mode.values.kinds, mode.values.numbers
-    mine, others = (_reached(map(mode.number, tree_leaves(x)), mode) for x in (made, other))
+    leaves = (map(mode.number, tree_leaves(x)) for x in (made, other))
+    mine, others = map(mode.values.reached, leaves)
     for n, x in enumerate(found):
         for first, place in _starts(found, n) if x.made in mine - others else ():
             kept = found[first].given[place]
@@ -158,21 +174,11 @@ def _choices(found: Sequence[_Sum], made: Any, other: Any, mode: Any) -> Iterato
 
 def _starts(found: Sequence[_Sum], n: int, most: int = _MOST) -> Iterator[tuple[int, int]]:
     """Yield the arguments that an addition, and those before it in a chain, add to."""
-    for place in (0,) if found[n].is_difference else (0, 1):
+    for place in (0,) if found[n].is_difference or found[n].is_write else (0, 1):
         yield n, place
         before = [k for k in range(n) if found[k].made == found[n].given[place]]
         if before and most > 1 and not found[before[-1]].is_write:
             yield from _starts(found, before[-1], most - 1)
-
-
-def _reached(numbers: Iterable[int], mode: Any) -> set[int]:
-    """Return the numbers of the values that these are made of, with their own."""
-    found, left = set[int](), [*numbers]
-    while left:
-        if (n := left.pop()) not in found:
-            found.add(n)
-            left += mode.values.made[n].args if n in mode.values.made else ()
-    return found
 
 
 def _are_alike(

@@ -36,7 +36,7 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from derive.errors import DeriveError
 from derive.tracing.sizes import substitute_symbols
-from derive.tracing.terms import as_terms
+from derive.tracing.terms import Test, as_terms
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def on_all_paths(
             raise _depends("one of the branches changes an argument")
         if len(asked) > len(path):
 
-            def again(flipped: frozenset[int], sums: Any) -> tuple[Any, Sequence[_Test]]:
+            def again(flipped: frozenset[int], sums: Any) -> tuple[Any, Sequence[Test]]:
                 other, own = run(path, flipped, sums)
                 return other, own[len(path) :]
 
@@ -245,18 +245,6 @@ class _Raised:
     error: Exception
 
 
-@dataclass(frozen=True)
-class _Test:
-    """A truth that is tested, where, and the answer."""
-
-    truth: Any
-    place: Answer
-    holds: bool
-    about: int
-    mask: int | None
-    """The mask of which it is tested whether it holds anywhere."""
-
-
 def _run_along(
     call: Callable[[], Any],
     told: Mapping[Any, list[bool]],
@@ -264,13 +252,13 @@ def _run_along(
     path: Sequence[bool],
     flipped: frozenset[int] = frozenset(),
     sums: Any = None,
-) -> tuple[Any, list[_Test]]:
+) -> tuple[Any, list[Test]]:
     """Return (the result, the tests) with these answers; after them, the usual ones.
 
     That is True, or that a mask holds somewhere; it is the other about what is ``flipped``. A
     tensor that is tested again has the same answer.
     """
-    asked: dict[int, _Test] = {}
+    asked: dict[int, Test] = {}
     last: list[Answer] = []
     left = {site: [*holds] for site, holds in told.items()}
     counts, mode = _Ranges(), inputs[0].fake_mode
@@ -292,7 +280,7 @@ def _run_along(
                 raise _depends(f"it tests more than {alike} truths", place)
             n, about = len(asked), number if mask is None else mask
             found = path[n] if n < len(path) else of_nothing == (about in flipped)
-            asked[number] = _Test(truth, place, found, about, mask)
+            asked[number] = Test(truth, place, found, about, mask)
         found = asked[number].holds
         last[:] = [replace(place, holds=not found)]
         counts.add(x, found)

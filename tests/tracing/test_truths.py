@@ -218,6 +218,28 @@ def test_what_only_skips_work_on_an_empty_selection_is_no_branch(function):
     assert_alike_where_masks_are_empty(function, derive.load(op))
 
 
+def dice(x, w):
+    total = x.new_zeros(())
+    for c in range(5):
+        if (w == c).sum() == 0:
+            continue
+        total = total + 1 - 2 * x[w == c].sum() / (x.square().sum() + 1)
+    return total
+
+
+def in_place(x, w):
+    y, large = x * w, (w > 2).sum() < 2
+    y.add_(x[w > 0].mean()) if (w > 0).any() else None
+    return y if large else y - x[w > 2].amax()
+
+
+@pytest.mark.parametrize("function", [dice, in_place])
+def test_what_adds_a_term_is_a_choice_of_the_term(function):
+    op = derive.read_torch(function, X, W)
+    assert len(str(op).splitlines()) < 20 and "y = where(" not in str(op)
+    assert_alike_where_masks_are_empty(function, derive.load(op))
+
+
 def present(x, w):
     """A class that is not there is not counted."""
     total = count = 0
